@@ -1,0 +1,23 @@
+"""The errors a user can meet. Every message is a sentence that names the place, what was found and what was expected."""
+
+from __future__ import annotations
+
+
+class MaxMarginError(Exception):
+    """Base of all errors raised on purpose by this library."""
+
+
+class DataError(MaxMarginError, ValueError):
+    """The examples are not what the model expects: wrong shape, NaN, unknown label, unreadable file."""
+
+
+class OptionError(MaxMarginError, ValueError):
+    """A parameter has a value that it cannot have."""
+
+
+class ModelFileError(MaxMarginError, ValueError):
+    """A model file is truncated, altered, oversized, from a newer version, or no model file at all."""
+
+
+class TooLargeError(MaxMarginError, ValueError):
+    """An exact method was asked for a problem beyond what it can enumerate."""

@@ -1,0 +1,109 @@
+"""Writing files so that a reader sees the old file or the new one, never a part.
+
+Conventions
+-----------
+The new content goes to a temporary file in the same directory, is flushed to the disk, and takes the name of the target
+in one step. A path that cannot be written is an `OptionError`, found before anything is computed or written. Symbolic
+links are followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from maxmargin.errors import OptionError
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise a sentence if a file cannot be written at a path, and leave nothing behind.
+
+    Parameters
+    ----------
+    path : path-like
+        The file to be written later; it may exist.
+
+    Raises
+    ------
+    OptionError
+        The directory is missing, the path is a directory or a device, the file is read-only, or permission is missing.
+    """
+    target = os.path.realpath(path)
+    directory = os.path.dirname(target)
+    if not os.path.isdir(directory):
+        raise OptionError(f"The file {os.fspath(path)} cannot be written: the directory {directory} does not exist.")
+    if os.path.isdir(target):
+        raise OptionError(f"The file {os.fspath(path)} cannot be written: it is a directory, not a file.")
+    if os.path.exists(target):
+        mode = os.stat(target).st_mode
+        if not stat.S_ISREG(mode):
+            raise OptionError(f"The file {os.fspath(path)} cannot be written: it exists and is not a regular file.")
+        # The mode is looked at as well, since the superuser may write what its owner has marked read-only.
+        if not mode & 0o222 or not os.access(target, os.W_OK):
+            raise OptionError(f"The file {os.fspath(path)} cannot be written: it exists and is read-only.")
+    try:
+        descriptor, temporary = _create_beside(target)
+        os.close(descriptor)
+        os.unlink(temporary)
+    except OSError as error:
+        raise OptionError(
+            f"The file {os.fspath(path)} cannot be written: the directory {directory} refuses new files "
+            f"({error.strerror or error})."
+        ) from error
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Write a file in one step: the block writes to the yielded stream, and the file appears when the block ends.
+
+    If the block raises, the old file stays as it was and the temporary file is removed.
+
+    Parameters
+    ----------
+    path : path-like
+        The file to write or to replace.
+
+    Yields
+    ------
+    BinaryIO
+        A seekable stream for the content.
+    """
+    check_writable(path)
+    target = os.path.realpath(path)
+    descriptor, temporary = _create_beside(target)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        if os.path.exists(target):
+            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if os.name == "posix":
+        _sync_directory(os.path.dirname(target))
+
+
+def _create_beside(target: str) -> tuple[int, str]:
+    """Create an empty file beside the target. Unlike `tempfile`, this gives it the permissions of the umask."""
+    # The name is cut so that a target with the longest possible name still has a temporary file.
+    name = f".{os.path.basename(target)[:100]}.{secrets.token_hex(8)}.tmp"
+    temporary = os.path.join(os.path.dirname(target), name)
+    return os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o666), temporary
+
+
+def _sync_directory(directory: str) -> None:
+    """Make the new name itself durable; some file systems cannot, and the content is safe without it."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,150 @@
+"""What every inference engine answers, and in which shapes.
+
+Conventions
+-----------
+An engine reads a batch (`FactorGraphs`, M examples, V variables in all) and its score tables (`Scores`, float64),
+and looks at nothing else: the task loss counts only if the caller added it to the tables. A score of ``-inf``
+forbids a state or a joint state; scores are otherwise finite. An example that has no allowed labeling is a
+`DataError` that names it.
+
+- MAP: ``max_y score(y)``, with ``score(y) = sum_i scores_i(y_i) + sum_c scores_c(y_c)``. ``values`` is always the
+  score of ``labels``, computed afresh, so an engine that does not find the best labeling still never claims a score
+  it does not have.
+- Marginals: of ``p(y) ~ exp(score(y) / temperature)``; ``log_partition = temperature * log sum_y exp(score(y) /
+  temperature)`` is in units of the score, and tends to the MAP value as the temperature tends to 0.
+
+Messages, orders and whatever else depends on the shapes of graphs alone is computed once and kept
+(`once_per_structures`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import DataError, OptionError
+from maxmargin.problems.factor_graphs import FactorGraphs, Scores
+
+T = TypeVar("T")
+
+
+class MapResult(NamedTuple):
+    """Labelings and their scores."""
+
+    #: (V,) int32: the labeling of each example, concatenated.
+    labels: NDArray[np.int32]
+    #: (M,) float64: its score.
+    values: NDArray[np.float64]
+    #: (M,) float64: an upper bound on the best score; equal to ``values`` when the engine is exact.
+    bounds: NDArray[np.float64]
+
+
+class Marginals(NamedTuple):
+    """Marginals of the Gibbs distribution of a batch."""
+
+    #: Probability of each state of each variable, in *states* coordinates.
+    variables: NDArray[np.float64]
+    #: Probability of each joint state of each factor, in *tables* coordinates.
+    factors: NDArray[np.float64]
+    #: (M,): temperature * log sum exp(score / temperature).
+    log_partition: NDArray[np.float64]
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """An algorithm for MAP and marginals on factor graphs."""
+
+    @property
+    def name(self) -> str:
+        """The name users give: the engine's file in ``inference/``."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether MAP and marginals are exact on every batch that the engine does not refuse."""
+        ...
+
+    def refusal(self, graphs: FactorGraphs) -> str | None:
+        """Return a sentence saying why this engine cannot handle the batch, or None if it can."""
+        ...
+
+    def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
+        """Find the best labeling of every example."""
+        ...
+
+    def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
+        """Compute the marginals of every variable and factor."""
+        ...
+
+
+def check_scores(graphs: FactorGraphs, scores: Scores) -> Scores:
+    """Score tables as kernels want them (float64, contiguous), or a sentence about their shape."""
+    a = graphs.arrays
+    checked = []
+    for side, given, expected in (
+        ("variables", scores.variables, a.states[-1]),
+        ("factors", scores.factors, a.tables[-1]),
+    ):
+        values = np.ascontiguousarray(given, np.float64)
+        if values.shape != (expected,):
+            raise DataError(f"The scores of {side} have shape {values.shape}; this batch needs ({expected},).")
+        checked.append(values)
+    return Scores(*checked)
+
+
+def check_temperature(temperature: float) -> float:
+    """The temperature as a float, or a sentence."""
+    if not (np.isfinite(temperature) and temperature > 0):
+        raise OptionError(f"temperature={temperature!r} is not possible; it must be a finite number above 0.")
+    return float(temperature)
+
+
+def raise_infeasible(graphs: FactorGraphs, scores: Scores, m: int) -> None:
+    """Say why example m has no best labeling: its scores are not numbers, or forbid everything."""
+    a = graphs.arrays
+    of_variables = scores.variables[a.states[m] : a.states[m + 1]]
+    of_factors = scores.factors[a.tables[m] : a.tables[m + 1]]
+    for values in (of_variables, of_factors):
+        if np.isnan(values).any() or np.isposinf(values).any():
+            raise DataError(
+                f"Example {m} has a score of NaN or +inf; scores must be finite, or -inf to forbid a state."
+            )
+    raise DataError(f"Example {m}: every labeling is forbidden by the hard constraints.")
+
+
+def exact_result(graphs: FactorGraphs, scores: Scores, labels: NDArray[np.int32]) -> MapResult:
+    """Score the labelings of an exact engine afresh; the scores are their own bounds."""
+    values = graphs.labeling_scores(scores, labels)
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
+        raise_infeasible(graphs, scores, int(wrong[0]))
+    return MapResult(labels, values, values.copy())
+
+
+def once_per_structures(compute: Callable[[FactorGraphs], T]) -> Callable[[FactorGraphs], T]:
+    """Keep what depends on the structures alone for as long as they live; `FactorGraphs.take` shares them.
+
+    Two threads that ask for the same structures at once may both compute; they get equal answers.
+    """
+    kept: dict[int, tuple[weakref.ref[Any], T]] = {}
+
+    def forget(dead: weakref.ref[Any], key: int) -> None:
+        if key in kept and kept[key][0] is dead:
+            del kept[key]
+
+    def recall(graphs: FactorGraphs) -> T:
+        # All batches over the same structures share this array; arrays cannot be keys, but can be referred to weakly.
+        anchor = graphs.arrays.local_variables
+        key = id(anchor)
+        found = kept.get(key)
+        if found is not None and found[0]() is anchor:
+            return found[1]
+        made = compute(graphs)
+        kept[key] = (weakref.ref(anchor, lambda dead: forget(dead, key)), made)
+        return made
+
+    return recall

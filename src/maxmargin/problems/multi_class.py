@@ -1,0 +1,55 @@
+"""Binary and multi-class problems (Cutting section 3.1): one variable an example, one block of weights a class, no factors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from maxmargin.errors import DataError
+from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.features import Features
+from maxmargin.problems.losses import variable_losses
+from maxmargin.problems.templates import Structure, Template
+
+
+def multi_class_problem(
+    X: Any, y: ArrayLike | None, n_classes: int, loss: str | ArrayLike = "hamming", sample_weight: ArrayLike | None = None
+) -> FactorGraphs:
+    """Build the problem of a multi-class data set: score(x, k) = w_k . x.
+
+    Parameters
+    ----------
+    X : array or CSR matrix (n, p)
+    y : int array (n,) of classes 0 to n_classes - 1, or None to predict
+    n_classes : int
+        At least 2.
+    loss : "hamming" (0 or 1), "count" (the same), or a (K, K) table of costs ``loss[truth, predicted]``
+    sample_weight : array (n,), optional
+    """
+    return _one_variable(X, y, Template(np.arange(n_classes)), loss, sample_weight)
+
+
+def binary_problem(
+    X: Any, y: ArrayLike | None, loss: str | ArrayLike = "hamming", sample_weight: ArrayLike | None = None
+) -> FactorGraphs:
+    """Build the problem of a binary data set: score(x, 1) = w . x, score(x, 0) = 0; y holds 0 and 1."""
+    return _one_variable(X, y, Template([-1, 0]), loss, sample_weight)
+
+
+def _one_variable(X: Any, y: ArrayLike | None, template: Template, loss: str | ArrayLike, weight: ArrayLike | None) -> FactorGraphs:
+    features = X if isinstance(X, Features) else Features(X)
+    n = features.shape[0]
+    labels = None
+    if y is not None:
+        labels = np.asarray(y, np.int32)
+        if labels.shape != (n,):
+            raise DataError(f"X has {n} rows, but y has shape {labels.shape}; expected ({n},).")
+    ones = np.ones(n, np.int64)
+    losses = None if labels is None else variable_losses(labels, ones * template.n_states[0], ones, loss)
+    structure = Structure([0], [0])
+    return FactorGraphs(
+        [structure], np.zeros(n, np.int32), [template], [], features, Features.constant(), np.arange(n), 0 * ones, labels, losses,
+        weights=weight,
+    )  # fmt: skip

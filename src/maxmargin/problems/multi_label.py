@@ -1,0 +1,125 @@
+"""Multi-label problems (Intractable section 5, Soft section 6): one binary variable a label, one factor a pair of labels.
+
+    score(x, y) = sum_i (w_i . x) y_i + sum_{(i, j) in edges} w_ij y_i y_j
+
+Only state 1 of a label, and only state (1, 1) of a pair, has weights. All examples share one structure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import minimum_spanning_tree
+
+from maxmargin.errors import DataError, OptionError
+from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.features import Features
+from maxmargin.problems.losses import variable_losses
+from maxmargin.problems.templates import Structure, Template
+
+
+def multi_label_problem(
+    X: Any,
+    Y: ArrayLike | None,
+    edges: NDArray[np.int64],
+    n_labels: int,
+    loss: str | ArrayLike = "hamming",
+    sample_weight: ArrayLike | None = None,
+) -> FactorGraphs:
+    """Build the factor graphs of a multi-label data set.
+
+    Parameters
+    ----------
+    X : array or CSR matrix (n, p)
+    Y : 0/1 array (n, L), or None to predict
+    edges : int array (E, 2)
+        Pairs of labels joined by a factor, as `label_edges` makes them.
+    n_labels : int
+        L.
+    loss : "hamming", "count", or an array (L,) of costs of a wrong label
+    sample_weight : array (n,), optional
+    """
+    features = X if isinstance(X, Features) else Features(X)
+    n = features.shape[0]
+    if n == 0:
+        raise DataError("X has no rows: the data is empty.")
+    labels = None
+    if Y is not None:
+        if np.shape(Y) != (n, n_labels):
+            raise DataError(f"Y has shape {np.shape(Y)}; expected ({n}, {n_labels}): a row for each row of X, a column a label.")
+        labels = np.asarray(Y, np.int32).ravel()
+    structure = Structure(
+        np.arange(n_labels), np.zeros(n_labels, np.int64), np.arange(len(edges)), np.zeros(len(edges), np.int64), edges
+    )
+    return FactorGraphs(
+        [structure],
+        np.zeros(n, np.int32),
+        [Template([-1, i]) for i in range(n_labels)],
+        [Template([[-1, -1], [-1, e]]) for e in range(len(edges))],
+        features,
+        Features.constant(),
+        np.arange(n),
+        np.zeros(n, np.int64),
+        labels,
+        None if labels is None else variable_losses(labels, np.full(n * n_labels, 2), np.full(n, n_labels), loss),
+        weights=sample_weight,
+    )
+
+
+def label_edges(edges: str | ArrayLike, Y: NDArray[Any]) -> NDArray[np.int64]:
+    """Pairs of labels to join: every pair, a tree, none, or the given pairs.
+
+    Parameters
+    ----------
+    edges : "full", "tree", "none" or array-like of pairs
+        "tree" is the spanning tree of greatest mutual information between the labels in Y (Chow and Liu).
+    Y : 0/1 array (n, L)
+    """
+    n_labels = Y.shape[1]
+    if isinstance(edges, str):
+        if edges == "full":
+            return np.stack(np.triu_indices(n_labels, 1), axis=1).astype(np.int64)
+        if edges == "none":
+            return np.empty((0, 2), np.int64)
+        if edges == "tree":
+            return _mutual_information_tree(Y)
+        raise OptionError(f'edges={edges!r} is not known; use "full", "tree", "none" or a list of pairs of labels.')
+    pairs = np.asarray(edges)
+    if pairs.size == 0:
+        return np.empty((0, 2), np.int64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
+        raise DataError(f"edges has shape {pairs.shape}, dtype {pairs.dtype}; expected whole numbers of shape (n_edges, 2).")
+    pairs = np.sort(pairs.astype(np.int64), axis=1)
+    for e, (i, j) in enumerate(pairs):
+        if i < 0 or j >= n_labels:
+            raise DataError(f"Edge {e} joins labels {i} and {j}, but there are labels 0 to {n_labels - 1} only.")
+        if i == j:
+            raise DataError(f"Edge {e} joins label {i} with itself.")
+    if len(np.unique(pairs, axis=0)) != len(pairs):
+        raise DataError("Some edge is given twice.")
+    return pairs
+
+
+def _mutual_information_tree(Y: NDArray[Any]) -> NDArray[np.int64]:
+    n, n_labels = Y.shape
+    ones = Y.astype(np.float64)
+    p = ones.mean(axis=0)
+    joint = ones.T @ ones / n
+    information = np.zeros((n_labels, n_labels))
+    for both, first, second in (
+        (joint, p, p),
+        (p[:, None] - joint, p, 1 - p),
+        (p[None, :] - joint, 1 - p, p),
+        (1 - p[:, None] - p[None, :] + joint, 1 - p, 1 - p),
+    ):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            term = both * np.log(both / np.outer(first, second))
+        information += np.where(both > 1e-15, term, 0.0)
+    # The spanning tree routine minimises, and reads a zero as "no edge": turn large into small and keep all above zero.
+    cost = np.triu(information.max() - information + 1.0, 1)
+    tree = minimum_spanning_tree(csr_array(cost)).tocoo()
+    pairs = np.sort(np.stack([tree.coords[0], tree.coords[1]], axis=1), axis=1).astype(np.int64)
+    return np.asarray(pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))])

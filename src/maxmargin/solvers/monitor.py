@@ -1,0 +1,61 @@
+"""How solvers talk: they report to a monitor and never print.
+
+A monitor is called at every check with one `Report` and answers whether to go on. Whatever it does (a progress bar, a log
+line, a callback of the user's) is timed apart from the algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+
+class Report(NamedTuple):
+    """What a solver knows at a check."""
+
+    n_passes: int
+    max_passes: int
+    seconds: float
+    primal: float
+    dual: float
+    gap: float
+    tol: float
+    certificate: str
+
+
+class Monitor(Protocol):
+    """Something that listens to a solver."""
+
+    def start(self, solver: str, max_passes: int, tol: float) -> None:
+        """Training begins."""
+
+    def update(self, report: Report) -> bool:
+        """Take one check's figures; return False to ask the solver to stop."""
+
+    def stop(self, summary: str) -> None:
+        """Training ended, whatever the reason; `summary` is one sentence."""
+
+
+class Silent:
+    """Says nothing."""
+
+    def start(self, solver: str, max_passes: int, tol: float) -> None:
+        """Do nothing."""
+
+    def update(self, report: Report) -> bool:
+        """Go on."""
+        return True
+
+    def stop(self, summary: str) -> None:
+        """Do nothing."""
+
+
+class Callback(Silent):
+    """Calls a function with each `Report`; training stops when it returns False."""
+
+    def __init__(self, function: Callable[[Report], object]) -> None:
+        self.function = function
+
+    def update(self, report: Report) -> bool:
+        """Pass the report on."""
+        return self.function(report) is not False

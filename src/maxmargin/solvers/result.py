@@ -1,0 +1,79 @@
+"""What every solver returns: the weights, how good they are, and for which problem that was checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Status(str, Enum):
+    """Why a solver stopped."""
+
+    CONVERGED = "CONVERGED"
+    MAX_PASSES = "MAX_PASSES"
+    TIME_LIMIT = "TIME_LIMIT"
+    INTERRUPTED = "INTERRUPTED"
+    STALLED = "STALLED"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+#: What a certificate is for: the problem whose optimum lies between `dual` and `primal`.
+CERTIFICATES = {
+    "exact": "the maximum over labelings is exact",
+    "relaxed": "labelings range over the local marginal polytope (the LP relaxation)",
+    "soft": "the LP relaxation with soft agreement of strength rho",
+    "none": "no bound was checked",
+}
+
+
+@dataclass
+class Result:
+    """The outcome of training.
+
+    Attributes
+    ----------
+    status : Status
+        CONVERGED only if the certified gap is at most `tol`.
+    weights : float array (d,)
+        The flat weights of the best certified primal value.
+    primal, dual, gap : float
+        P(w), a lower bound of the optimum, and their difference, per example, in units of the task loss.
+    certificate : str
+        "exact", "relaxed", "soft" or "none": the problem that the gap is about.
+    n_passes : int
+        Passes over the data.
+    n_oracle_calls : int
+        Maximisations: of a variable or factor block here, of an example elsewhere.
+    seconds : float
+        Time of the algorithm, without monitoring.
+    history : dict of float arrays
+        One entry per check: ``n_passes, seconds, primal, dual, gap, monitor_seconds`` and more; ready for a data frame.
+    solver, options : str, dict
+        What ran.
+    """
+
+    status: Status
+    weights: NDArray[np.float64]
+    primal: float
+    dual: float
+    gap: float
+    certificate: str
+    n_passes: int
+    n_oracle_calls: int
+    seconds: float
+    history: dict[str, NDArray[Any]] = field(repr=False)
+    solver: str = ""
+    options: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def summary(self) -> str:
+        """One sentence about the outcome."""
+        return (
+            f"{self.status}: {self.certificate} gap {self.gap:.3g} (primal {self.primal:.6g}, dual {self.dual:.6g}) "
+            f"after {self.n_passes} passes, {self.seconds:.2f} s"
+        )

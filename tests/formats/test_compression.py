@@ -1,0 +1,73 @@
+"""Compressed files are recognised by content, and every way to be unreadable is a sentence."""
+
+import bz2
+import gzip
+import lzma
+
+import pytest
+
+from maxmargin.errors import DataError
+from maxmargin.formats.compression import open_binary, open_text
+
+TEXT = "".join(f"line {i} {i * i % 977} ä\n" for i in range(40_000))
+COMPRESSORS = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "plain": lambda data: data}
+
+
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_kind_is_told_by_content_not_by_name(tmp_path, kind):
+    path = tmp_path / "data.arff.zzz"
+    path.write_bytes(COMPRESSORS[kind](TEXT.encode()))
+    with open_text(path) as stream:
+        assert stream.read() == TEXT
+    with open_binary(path) as stream:
+        assert stream.read() == TEXT.encode()
+
+
+def test_line_ends_and_byte_order_mark(tmp_path):
+    path = tmp_path / "windows.txt"
+    path.write_bytes(b"\xef\xbb\xbfa\r\nb\r\n")
+    with open_text(path) as stream:
+        assert list(stream) == ["a\n", "b\n"]
+
+
+def test_empty_file(tmp_path):
+    path = tmp_path / "empty"
+    path.write_bytes(b"")
+    with open_text(path) as stream:
+        assert stream.read() == ""
+
+
+@pytest.mark.parametrize("opener", [open_text, open_binary])
+def test_missing_file_and_directory(tmp_path, opener):
+    with pytest.raises(DataError, match=r"The file .*nowhere cannot be opened: No such file"):
+        opener(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"cannot be opened: Is a directory"):
+        opener(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz", "bz2"])
+def test_truncated_file_names_the_line(tmp_path, kind):
+    data = COMPRESSORS[kind](TEXT.encode())
+    path = tmp_path / "cut"
+    path.write_bytes(data[: len(data) * 3 // 4])
+    with open_text(path) as stream, pytest.raises(DataError, match=r"cut is truncated or corrupt.* line \d+ "):
+        stream.read()
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz", "bz2"])
+def test_corrupt_file(tmp_path, kind):
+    data = bytearray(COMPRESSORS[kind](TEXT.encode()))
+    middle = len(data) // 2
+    data[middle : middle + 64] = b"\xa5" * 64
+    path = tmp_path / "bad"
+    path.write_bytes(data)
+    with open_binary(path) as stream, pytest.raises(DataError, match=r"bad is truncated or corrupt"):
+        stream.read()
+
+
+@pytest.mark.parametrize("tail", [b"\xff rest\n", b"\xc3"])
+def test_not_utf8_names_the_line(tmp_path, tail):
+    path = tmp_path / "latin"
+    path.write_bytes(b"fine\n" * 30_000 + tail)
+    with open_text(path) as stream, pytest.raises(DataError, match=r"latin is not UTF-8 text at line 30001"):
+        stream.read()

@@ -1,0 +1,207 @@
+"""Message passing on trees against exhaustive search and plain enumeration."""
+
+import gc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maxmargin.errors import DataError
+from maxmargin.inference import Exhaustive, Trees
+from maxmargin.inference.trees import _schedule
+from maxmargin.problems import FactorGraphs, Features, Scores, Structure, Template, chain_problem, graph_problem
+from reference import enumeration
+from reference.random_problems import random_problem
+
+TOLERANCE = 1e-10
+SETTINGS = [
+    {},
+    {"max_states": 2, "max_variables": 7, "max_arity": 2},
+    {"max_states": 5, "max_variables": 4, "max_arity": 2},
+    {"max_states": 4, "max_variables": 4, "max_arity": 4},
+    {"sparse": True},
+    {"forbidden": True},
+    {"forbidden": True, "shared": False, "max_arity": 4},
+    {"max_variables": 1},
+    {"max_arity": 1},
+]
+NAMES = [" ".join(f"{k}={v}" for k, v in s.items()) or "plain" for s in SETTINGS]
+
+
+def random_scores(rng, graphs, scale=2.0):
+    return graphs.scores(scale * rng.normal(size=graphs.n_weights), loss_augmented=bool(rng.integers(2)))
+
+
+def check_everything(graphs, scores, temperature):
+    trees, exhaustive = Trees().maximise(graphs, scores), Exhaustive().maximise(graphs, scores)
+    np.testing.assert_allclose(trees.values, exhaustive.values, rtol=0, atol=TOLERANCE)
+    np.testing.assert_array_equal(trees.values, graphs.labeling_scores(scores, trees.labels))
+    np.testing.assert_array_equal(trees.bounds, trees.values)
+    labels, values, unique = enumeration.maximise(graphs, scores)
+    np.testing.assert_allclose(trees.values, values, rtol=0, atol=TOLERANCE)
+    np.testing.assert_array_equal((trees.labels == labels)[np.repeat(unique, np.diff(graphs.example_variables))], True)
+    found = Trees().marginals(graphs, scores, temperature)
+    for one, two, three in zip(
+        found,
+        Exhaustive().marginals(graphs, scores, temperature),
+        enumeration.marginals(graphs, scores, temperature),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, two, rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(one, three, rtol=0, atol=TOLERANCE)
+    assert (found.variables[np.isneginf(scores.variables)] == 0).all()
+    assert (found.factors[np.isneginf(scores.factors)] == 0).all()
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=NAMES)
+@pytest.mark.parametrize("temperature", [10.0, 1.0, 0.1])
+def test_trees_equal_exhaustive_search_and_enumeration(setting, temperature):
+    rng = np.random.default_rng(int(10 * temperature))
+    graphs = random_problem(rng, kind="forest", **setting)
+    check_everything(graphs, random_scores(rng, graphs), temperature)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    max_states=st.integers(2, 4),
+    max_arity=st.integers(1, 4),
+    forbidden=st.booleans(),
+    shared=st.booleans(),
+    temperature=st.sampled_from([10.0, 1.0, 0.1]),
+)
+def test_any_forest(seed, max_states, max_arity, forbidden, shared, temperature):
+    rng = np.random.default_rng(seed)
+    graphs = random_problem(
+        rng,
+        kind="forest",
+        n_examples=3,
+        max_variables=4,
+        max_states=max_states,
+        max_arity=max_arity,
+        forbidden=forbidden,
+        shared=shared,
+    )
+    check_everything(graphs, random_scores(rng, graphs), temperature)
+
+
+@pytest.mark.parametrize("boundary", [False, True])
+def test_chains_of_many_tags(boundary):
+    # Lengths 1 to 3 keep 7 tags enumerable; 7 is no multiple of the kernel's unrolling.
+    rng = np.random.default_rng(1)
+    graphs = chain_problem([rng.normal(size=(n, 3)) for n in (1, 2, 3, 2)], None, 7, boundary=boundary)
+    check_everything(graphs, random_scores(rng, graphs), 1.0)
+
+
+@pytest.mark.parametrize("n_states", [1, 2, 3, 4, 5, 8, 9])
+def test_messages_to_either_end_of_an_edge(n_states):
+    # The root is the last node: edges send to their second slot in the first graph, to their first in the second.
+    rng = np.random.default_rng(n_states)
+    nodes = rng.normal(size=(3, 2))
+    graphs = graph_problem(
+        [(nodes, [[0, 2], [1, 2]]), (nodes, [[2, 0], [2, 1]]), (nodes, [[0, 1], [0, 2]])], None, n_states
+    )
+    check_everything(graphs, random_scores(rng, graphs), 1.0)
+
+
+def test_disconnected_variables_are_on_their_own():
+    rng = np.random.default_rng(2)
+    nodes = rng.normal(size=(4, 2))
+    graphs = graph_problem([(nodes, []), (nodes, [[3, 1]])], None, 3)
+    check_everything(graphs, random_scores(rng, graphs), 0.1)
+
+
+def test_low_temperature_and_large_scores():
+    rng = np.random.default_rng(3)
+    for _ in range(5):
+        graphs = random_problem(rng, kind="forest", n_examples=8, forbidden=True, max_arity=4)
+        scores = random_scores(rng, graphs, 1e3)
+        best = Trees().maximise(graphs, scores)
+        found = Trees().marginals(graphs, scores, 1e-3)
+        assert all(np.isfinite(part).all() for part in found)
+        np.testing.assert_allclose(found.log_partition, best.values, atol=1e-2)
+        np.testing.assert_allclose(np.add.reduceat(found.variables, graphs.state_starts()), 1.0)
+
+
+def test_long_chain_does_not_overflow():
+    rng = np.random.default_rng(4)
+    graphs = chain_problem([rng.normal(size=(2000, 2))], None, 3)
+    scores = random_scores(rng, graphs, 50.0)
+    best, found = Trees().maximise(graphs, scores), Trees().marginals(graphs, scores)
+    assert best.values[0] <= found.log_partition[0] <= best.values[0] + 2000 * np.log(3)
+    np.testing.assert_allclose(np.add.reduceat(found.variables, graphs.state_starts()), 1.0)
+
+
+def test_viterbi_equals_a_textbook_recursion():
+    rng = np.random.default_rng(5)
+    lengths, n_tags = (9, 4, 9, 1), 26
+    graphs = chain_problem([rng.normal(size=(n, 4)) for n in lengths], None, n_tags, boundary=False)
+    scores = random_scores(rng, graphs)
+    a = graphs.arrays
+    for m, value in enumerate(Trees().maximise(graphs, scores).values):
+        unary = scores.variables[a.states[m] : a.states[m + 1]].reshape(-1, n_tags)
+        pairs = scores.factors[a.tables[m] : a.tables[m + 1]].reshape(-1, n_tags, n_tags)
+        forward = unary[0]
+        for t in range(1, len(unary)):
+            forward = (forward[:, None] + pairs[t - 1]).max(axis=0) + unary[t]
+        assert value == pytest.approx(forward.max(), abs=TOLERANCE)
+
+
+def test_ties_are_broken_the_same_way_every_time():
+    rng = np.random.default_rng(6)
+    graphs = random_problem(rng, kind="forest", n_examples=20)
+    zero = Scores(np.zeros(graphs.arrays.states[-1]), np.zeros(graphs.arrays.tables[-1]))
+    first = Trees().maximise(graphs, zero).labels
+    np.testing.assert_array_equal(first, Trees().maximise(graphs, zero).labels)
+
+
+def test_a_cycle_is_refused_by_example():
+    nodes = np.ones((3, 2))
+    tree, cycle = (nodes, [[0, 1], [1, 2]]), (nodes, [[0, 1], [1, 2], [0, 2]])
+    graphs = graph_problem([tree, tree, cycle], None, 2)
+    scores = graphs.scores(np.zeros(graphs.n_weights))
+    assert "the graph of example 2 has a cycle" in Trees().refusal(graphs)
+    for method in (Trees().maximise, Trees().marginals):
+        with pytest.raises(DataError, match="the graph of example 2 has a cycle"):
+            method(graphs, scores)
+    # Two factors over the same pair are a cycle too.
+    twice = graph_problem([(nodes, [[0, 1], [1, 0]])], None, 2)
+    assert "the graph of example 0 has a cycle" in Trees().refusal(twice)
+
+
+def test_a_subset_without_cycles_is_not_refused():
+    rng = np.random.default_rng(8)
+    nodes = rng.normal(size=(3, 2))
+    graphs = graph_problem([(nodes, [[0, 1], [1, 2], [0, 2]]), (nodes, [[0, 1], [1, 2]]), (nodes, [[2, 0]])], None, 2)
+    part = graphs.take([2, 1, 2])
+    assert Trees().refusal(part) is None
+    check_everything(part, random_scores(rng, part), 1.0)
+
+
+def test_subsets_share_the_schedule_and_it_dies_with_the_batch():
+    graphs = chain_problem([np.ones((3, 1)), np.ones((2, 1))], None, 2)
+    assert _schedule(graphs) is _schedule(graphs.take([1]))
+    other = chain_problem([np.ones((3, 1)), np.ones((2, 1))], None, 2)
+    assert _schedule(other) is not _schedule(graphs)
+    kept = _schedule.__closure__
+    cache = next(cell.cell_contents for cell in kept if isinstance(cell.cell_contents, dict))
+    key = id(graphs.arrays.local_variables)
+    assert key in cache
+    del graphs
+    gc.collect()
+    assert key not in cache
+
+
+def test_an_arity_three_factor_can_force_its_variables():
+    # Only (1, 0, 1) is allowed, whatever the variables would rather be.
+    scores = np.full((2, 2, 2), -np.inf)
+    scores[1, 0, 1] = 0.0
+    structure = Structure([0, 0, 0], [0, 0, 0], [0], [0], [(2, 0, 1)])
+    one = Features.constant()
+    graphs = FactorGraphs(
+        [structure], [0], [Template([0, 1])], [Template(np.full((2, 2, 2), -1), scores)], one, one, [0], [0]
+    )
+    tables = graphs.scores(np.array([5.0, -5.0]))
+    np.testing.assert_array_equal(Trees().maximise(graphs, tables).labels, [0, 1, 1])
+    np.testing.assert_array_equal(Trees().marginals(graphs, tables).variables, [1, 0, 0, 1, 0, 1])
