@@ -1,1 +1,81 @@
-"""Structured prediction with a margin."""
+"""Structured prediction with a margin.
+
+The public names, nothing else. Each is imported when it is first used, so that ``import maxmargin`` and the command
+line's ``--help`` cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from maxmargin import datasets, errors, estimators, formats, inference, problems, reporting, solvers
+    from maxmargin.datasets import (
+        fetch_bibtex,
+        fetch_msrc21,
+        fetch_rcv1subset1,
+        fetch_scene,
+        fetch_tmc2007,
+        fetch_yeast,
+        make_synth1,
+        make_synth2,
+    )
+    from maxmargin.estimators.graph import GraphSVM
+    from maxmargin.estimators.multi_label import MultiLabelSVM
+    from maxmargin.estimators.saving import load
+    from maxmargin.reporting.plots import plot_convergence
+
+    __version__: str
+
+__all__ = [
+    "GraphSVM",
+    "MultiLabelSVM",
+    "__version__",
+    "datasets",
+    "errors",
+    "estimators",
+    "fetch_bibtex",
+    "fetch_msrc21",
+    "fetch_rcv1subset1",
+    "fetch_scene",
+    "fetch_tmc2007",
+    "fetch_yeast",
+    "formats",
+    "inference",
+    "load",
+    "make_synth1",
+    "make_synth2",
+    "plot_convergence",
+    "problems",
+    "reporting",
+    "solvers",
+]
+
+_MODULES = ("datasets", "errors", "estimators", "formats", "inference", "problems", "reporting", "solvers")
+_HOMES = {
+    "GraphSVM": "estimators.graph",
+    "MultiLabelSVM": "estimators.multi_label",
+    "load": "estimators.saving",
+    "plot_convergence": "reporting.plots",
+}
+
+
+def __getattr__(name: str) -> Any:
+    value: Any
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value = version("maxmargin")
+    elif name in _MODULES:
+        value = importlib.import_module(f"maxmargin.{name}")
+    elif name in __all__:
+        value = getattr(importlib.import_module(f"maxmargin.{_HOMES.get(name, 'datasets')}"), name)
+    else:
+        raise AttributeError(f"module 'maxmargin' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""The errors a user can meet. Every message is a sentence that names the place, what was found and what was expected."""
+"""The errors a user can meet. Every message is a sentence: the place, what was found and what was expected."""
 
 from __future__ import annotations
 

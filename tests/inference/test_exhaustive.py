@@ -70,8 +70,8 @@ def test_ties_go_to_the_first_labeling_in_c_order():
         graphs = random_problem(rng, kind="loopy")
         # Whole numbers add without rounding, and tie often.
         scores = Scores(
-            rng.integers(0, 2, graphs.arrays.states[-1]).astype(float),
-            rng.integers(0, 2, graphs.arrays.tables[-1]).astype(float),
+            rng.integers(0, 2, graphs.example_states[-1]).astype(float),
+            rng.integers(0, 2, graphs.example_tables[-1]).astype(float),
         )
         np.testing.assert_array_equal(
             Exhaustive().maximise(graphs, scores).labels, enumeration.maximise(graphs, scores)[0]
@@ -94,15 +94,15 @@ def test_a_subset_has_the_answers_of_the_whole():
     graphs = random_problem(rng, kind="loopy", n_examples=8)
     scores = random_scores(rng, graphs)
     chosen = [6, 0, 0, 3]
-    a = graphs.arrays
+    variables, states, tables = graphs.example_variables, graphs.example_states, graphs.example_tables
     part = Scores(
-        np.concatenate([scores.variables[a.states[m] : a.states[m + 1]] for m in chosen]),
-        np.concatenate([scores.factors[a.tables[m] : a.tables[m + 1]] for m in chosen]),
+        np.concatenate([scores.variables[states[m] : states[m + 1]] for m in chosen]),
+        np.concatenate([scores.factors[tables[m] : tables[m + 1]] for m in chosen]),
     )
     whole, some = Exhaustive().maximise(graphs, scores), Exhaustive().maximise(graphs.take(chosen), part)
     np.testing.assert_array_equal(some.values, whole.values[chosen])
     np.testing.assert_array_equal(
-        some.labels, np.concatenate([whole.labels[a.variables[m] : a.variables[m + 1]] for m in chosen])
+        some.labels, np.concatenate([whole.labels[variables[m] : variables[m + 1]] for m in chosen])
     )
 
 
@@ -126,7 +126,7 @@ def _two_chains():
 
 def test_everything_forbidden_names_the_example():
     graphs, scores = _two_chains()
-    scores.factors[graphs.arrays.tables[1] : graphs.arrays.tables[1] + 4] = -np.inf
+    scores.factors[graphs.example_tables[1] : graphs.example_tables[1] + 4] = -np.inf
     for method in (Exhaustive().maximise, Exhaustive().marginals, Trees().maximise, Trees().marginals):
         with pytest.raises(DataError, match=r"Example 1: every labeling is forbidden by the hard constraints\."):
             method(graphs, scores)

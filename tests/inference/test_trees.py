@@ -138,10 +138,10 @@ def test_viterbi_equals_a_textbook_recursion():
     lengths, n_tags = (9, 4, 9, 1), 26
     graphs = chain_problem([rng.normal(size=(n, 4)) for n in lengths], None, n_tags, boundary=False)
     scores = random_scores(rng, graphs)
-    a = graphs.arrays
+    states, tables = graphs.example_states, graphs.example_tables
     for m, value in enumerate(Trees().maximise(graphs, scores).values):
-        unary = scores.variables[a.states[m] : a.states[m + 1]].reshape(-1, n_tags)
-        pairs = scores.factors[a.tables[m] : a.tables[m + 1]].reshape(-1, n_tags, n_tags)
+        unary = scores.variables[states[m] : states[m + 1]].reshape(-1, n_tags)
+        pairs = scores.factors[tables[m] : tables[m + 1]].reshape(-1, n_tags, n_tags)
         forward = unary[0]
         for t in range(1, len(unary)):
             forward = (forward[:, None] + pairs[t - 1]).max(axis=0) + unary[t]
@@ -151,7 +151,7 @@ def test_viterbi_equals_a_textbook_recursion():
 def test_ties_are_broken_the_same_way_every_time():
     rng = np.random.default_rng(6)
     graphs = random_problem(rng, kind="forest", n_examples=20)
-    zero = Scores(np.zeros(graphs.arrays.states[-1]), np.zeros(graphs.arrays.tables[-1]))
+    zero = Scores(np.zeros(graphs.example_states[-1]), np.zeros(graphs.example_tables[-1]))
     first = Trees().maximise(graphs, zero).labels
     np.testing.assert_array_equal(first, Trees().maximise(graphs, zero).labels)
 
@@ -166,7 +166,9 @@ def test_a_cycle_is_refused_by_example():
         with pytest.raises(DataError, match="the graph of example 2 has a cycle"):
             method(graphs, scores)
     # Two factors over the same pair are a cycle too.
-    twice = graph_problem([(nodes, [[0, 1], [1, 0]])], None, 2)
+    one = Features.constant()
+    structure = Structure([0, 0], [0, 0], [0, 0], [0, 0], [(0, 1), (1, 0)])
+    twice = FactorGraphs([structure], [0], [Template([0, 1])], [Template([[0, 1], [2, 3]])], one, one, [0], [0])
     assert "the graph of example 0 has a cycle" in Trees().refusal(twice)
 
 
@@ -175,7 +177,10 @@ def test_a_subset_without_cycles_is_not_refused():
     nodes = rng.normal(size=(3, 2))
     graphs = graph_problem([(nodes, [[0, 1], [1, 2], [0, 2]]), (nodes, [[0, 1], [1, 2]]), (nodes, [[2, 0]])], None, 2)
     part = graphs.take([2, 1, 2])
+    assert part.is_forest
+    assert not graphs.take([1, 0]).is_forest
     assert Trees().refusal(part) is None
+    assert "the graph of example 1 has a cycle" in Trees().refusal(graphs.take([1, 0]))
     check_everything(part, random_scores(rng, part), 1.0)
 
 
@@ -186,7 +191,7 @@ def test_subsets_share_the_schedule_and_it_dies_with_the_batch():
     assert _schedule(other) is not _schedule(graphs)
     kept = _schedule.__closure__
     cache = next(cell.cell_contents for cell in kept if isinstance(cell.cell_contents, dict))
-    key = id(graphs.arrays.local_variables)
+    key = id(graphs.arrays.structures)
     assert key in cache
     del graphs
     gc.collect()

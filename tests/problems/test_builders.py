@@ -27,7 +27,7 @@ def check_scores(graphs, score, n_checks=20, seed=0):
     rng = np.random.default_rng(seed)
     flat = rng.normal(size=graphs.n_weights)
     tables = graphs.scores(flat)
-    n_states = np.diff(np.append(graphs.state_starts(), graphs.arrays.states[-1]))
+    n_states = np.diff(np.append(graphs.state_starts(), graphs.example_states[-1]))
     for _ in range(n_checks):
         labels = rng.integers(0, n_states).astype(np.int32)
         found = graphs.labeling_scores(tables, labels)
@@ -110,6 +110,13 @@ def test_edges_by_name():
     assert label_edges("tree", Y[:, :1]).shape == (0, 2)
 
 
+@pytest.mark.parametrize("n_labels", [0, 1, 2, 4])
+def test_a_tree_without_rows_or_labels_makes_no_fuss(n_labels):
+    # Warnings are errors here.
+    assert label_edges("tree", np.empty((0, n_labels))).shape == (max(n_labels - 1, 0), 2)
+    assert label_edges("full", np.empty((0, n_labels))).shape == (n_labels * (n_labels - 1) // 2, 2)
+
+
 def mutual_information(a, b):
     total = 0.0
     for i, j in itertools.product((0, 1), repeat=2):
@@ -173,7 +180,7 @@ def test_chain_scores(boundary, form):
     assert graphs.is_forest
     # Lengths 1, 3 and 4: the two chains of length 3 share their structure.
     assert len(graphs.structures) == 3
-    assert graphs.arrays.structure[0] == graphs.arrays.structure[3]
+    assert graphs.structure_of[0] == graphs.structure_of[3]
     np.testing.assert_array_equal(graphs.labels, np.concatenate(TAGS))
     np.testing.assert_allclose(graphs.labeling_losses((graphs.labels + 1) % 3), 1.0)
 
@@ -235,7 +242,7 @@ def test_graph_scores(edge_weights, with_features, form):
     check_scores(graphs, score)
     # Graphs 0 and 2 have the same edges.
     assert len(graphs.structures) == 3
-    assert graphs.arrays.structure[0] == graphs.arrays.structure[2]
+    assert graphs.structure_of[0] == graphs.structure_of[2]
     assert not graphs.is_forest
     np.testing.assert_array_equal(graphs.labels, np.concatenate(NODE_LABELS))
 
@@ -245,7 +252,7 @@ def test_graphs_without_any_edge():
         graphs = graph_problem([given], None, 3)
         assert isinstance(graphs.scores(np.zeros(graphs.n_weights)), Scores)
         assert graphs.is_forest
-        assert graphs.arrays.tables[-1] == 0
+        assert graphs.example_tables[-1] == 0
 
 
 def test_one_example_is_enough():
@@ -271,6 +278,9 @@ def test_problems_to_predict_have_no_labels():
 # -------------------------------------------------------------------------------- sentences
 
 NAN = np.where(np.arange(15).reshape(5, 3) == 7, np.nan, X)
+CELL = np.zeros((5, 4), bool)
+CELL[2:, 1] = True
+EDGES_4 = label_edges("none", Y)
 INF = np.where(np.arange(15).reshape(5, 3) == 7, np.inf, X)
 
 
@@ -281,7 +291,7 @@ INF = np.where(np.arange(15).reshape(5, 3) == 7, np.inf, X)
         (lambda: multi_class_problem(INF, [0] * 5, 2), r"X\[2, 1\] is inf; features must be finite"),
         (lambda: multi_label_problem(sp.csr_array(NAN), Y, label_edges("none", Y), 4), r"X\[2, 1\] is nan"),
         (lambda: binary_problem(X[0], [0]), r"X has 1 dimension\(s\), shape \(3,\); expected 2"),
-        (lambda: binary_problem(np.array([["a"]]), [0]), "X holds values that are not numbers"),
+        (lambda: binary_problem(np.array([["a"]]), [0]), "X holds values that are not real numbers"),
         (lambda: binary_problem(X[:0], []), "There are no examples: the data is empty"),
         (lambda: multi_label_problem(X[:0], Y[:0], label_edges("none", Y), 4), "X has no rows: the data is empty"),
         (lambda: binary_problem(X, [0, 1]), r"X has 5 rows, but y has shape \(2,\); expected \(5,\)"),
@@ -312,11 +322,22 @@ INF = np.where(np.arange(15).reshape(5, 3) == 7, np.inf, X)
             r"Y has shape \(4, 5\); expected \(5, 4\): a row for each row of X, a column a label",
         ),
         (lambda: multi_label_problem(X, Y[:3], label_edges("none", Y), 4), r"Y has shape \(3, 4\); expected \(5, 4\)"),
-        (lambda: multi_label_problem(X, 2 * Y + 2, label_edges("none", Y), 4), "Example 0: variable 0 has label"),
+        (lambda: multi_label_problem(X, np.where(CELL, 2, Y), EDGES_4, 4), r"Y\[2, 1\] is 2; a label is 0 or 1\."),
+        (lambda: multi_label_problem(X, np.where(CELL, 0.5, Y), EDGES_4, 4), r"Y must be .*; entry \[2, 1\] is 0\.5\."),
+        (lambda: multi_label_problem(X, np.where(CELL, np.nan, Y), EDGES_4, 4), r"Y must be .*entry \[2, 1\] is nan\."),
+        (lambda: multi_label_problem(X, Y.astype(str), EDGES_4, 4), "Y must be whole numbers; found dtype <U"),
+        (lambda: multi_class_problem(X, [0, 1, 1.5, 0, 2.5], 3), r"y must be whole numbers; entry \[2\] is 1\.5\."),
+        (lambda: multi_class_problem(X, [0, 1, np.inf, 0, 1], 3), r"y must be whole numbers; entry \[2\] is inf\."),
+        (lambda: multi_class_problem(X, [0, 2**32, 0, 0, 0], 3), r"y must be whole numbers; entry \[1\] is 4294967296"),
+        (lambda: multi_class_problem(X, list("abcab"), 3), "y must be whole numbers; found dtype <U1"),
+        (lambda: binary_problem(X, [None] * 5), "y must be whole numbers; found dtype object"),
+        (lambda: binary_problem(X.astype(complex), [0] * 5), "X holds values that are not real numbers .*complex128"),
+        (lambda: binary_problem(sp.csr_array(X.astype(complex)), [0] * 5), "X holds .* not real numbers .*complex128"),
+        (lambda: binary_problem(X.astype(str), [0] * 5), "X holds values that are not real numbers .*<U"),
         (lambda: label_edges("star", Y), r'edges=\'star\' is not known; use "full", "tree", "none" or a list of pairs'),
         (lambda: label_edges([[0, 1], [2, 4]], Y), "Edge 1 joins labels 2 and 4, but there are labels 0 to 3 only"),
         (lambda: label_edges([[1, 1]], Y), "Edge 0 joins label 1 with itself"),
-        (lambda: label_edges([[0, 1], [1, 0]], Y), "given twice"),
+        (lambda: label_edges([[0, 1], [1, 0]], Y), r"Edges 0 and 1 both join labels 0 and 1\."),
         (
             lambda: label_edges([[0, 1, 2]], Y),
             r"edges has shape \(1, 3\).*expected whole numbers of shape \(n_edges, 2\)",
@@ -326,7 +347,22 @@ INF = np.where(np.arange(15).reshape(5, 3) == 7, np.inf, X)
         (lambda: chain_problem([X, X[:0]], None, 3), "Sequence 1 is empty"),
         (lambda: chain_problem([X, X[0]], None, 3), r"Sequence 1 has shape \(3,\); expected \(rows, features\)"),
         (lambda: chain_problem([X, X[:, :2]], None, 3), "Sequence 1 has 2 features; sequence 0 has 3"),
-        (lambda: chain_problem([X, NAN], None, 3), r"\[7, 1\] is nan; features must be finite"),
+        (lambda: chain_problem([X, NAN, INF], None, 3), r"Sequence 1: X\[2, 1\] is nan; features must be finite"),
+        (lambda: chain_problem([X, sp.csr_array(INF)], None, 3), r"Sequence 1: X\[2, 1\] is inf; features must"),
+        (lambda: chain_problem([sp.csr_array(X), NAN], None, 3), r"Sequence 1: X\[2, 1\] is nan; features must"),
+        (
+            lambda: chain_problem([X, X.astype(complex)], None, 3),
+            "Sequence 1: X holds values that are not real numbers",
+        ),
+        (lambda: chain_problem([sp.csr_array(X), X.astype(str)], None, 3), "Sequence 1: X holds .* not real numbers"),
+        (
+            lambda: chain_problem([X, X], [[0] * 5, [0, 0, 0.5, 0, 0]], 3),
+            r"Example 1: its tags must be whole numbers; entry \[2\] is 0\.5\.",
+        ),
+        (
+            lambda: chain_problem([X], [list("NVNVN")], 3),
+            "Example 0: its tags must be whole numbers; found dtype <U1",
+        ),
         (lambda: chain_problem([X], [[0, 1]], 3), r"Example 0 has 5 rows, but its tags have shape \(2,\)"),
         (lambda: chain_problem([X], [[0] * 5, [0]], 3), "There are 1 examples, but 2 tags"),
         (
@@ -353,12 +389,28 @@ INF = np.where(np.arange(15).reshape(5, 3) == 7, np.inf, X)
             lambda: graph_problem([(X, [[0.5, 1]])], None, 3),
             "Graph 0: edges have .*dtype float64; expected whole numbers",
         ),
+        (
+            lambda: graph_problem([(X, []), (X, [[0, 1], [2, 3], [1, 2], [3, 2], [1, 0]])], None, 3),
+            r"Graph 1: edges 1 and 3 both join nodes 3 and 2\.",
+        ),
+        (lambda: graph_problem([(X, [[0, 1], [0, 1]])], None, 3), "Graph 0: edges 0 and 1 both join nodes 0 and 1"),
+        (lambda: graph_problem([(X, []), (NAN, [])], None, 3), r"Graph 1: node_features\[2, 1\] is nan; features"),
+        (lambda: graph_problem([(X, []), (sp.csr_array(INF), [])], None, 3), r"Graph 1: node_features\[2, 1\] is inf"),
+        (
+            lambda: graph_problem([(X, [[0, 1]], [[1.0]]), (X, [[0, 1], [1, 2]], [[1.0], [np.inf]])], None, 3),
+            r"Graph 1: edge_features\[1, 0\] is inf",
+        ),
+        (
+            lambda: graph_problem([(X, [[0, 1]], [[1j]])], None, 3),
+            "Graph 0: edge_features holds values that are not real numbers",
+        ),
+        (lambda: graph_problem([(np.ones(3), [])], None, 3), r"Graph 0 has shape \(3,\); expected \(rows, features\)"),
         (lambda: graph_problem([(X, [0, 1])], None, 3), r"Graph 0: edges have shape \(2,\)"),
         (
             lambda: graph_problem([(X, [[0, 1]], np.ones((2, 1)))], None, 3),
             r"Graph 0 has 1 edges, but its edge features have shape \(2, 1\); expected \(n_edges, q\)",
         ),
-        (lambda: graph_problem([(X, [[0, 1]], [[np.nan]])], None, 3), r"edge features\[0, 0\] is nan"),
+        (lambda: graph_problem([(X, [[0, 1]], [[np.nan]])], None, 3), r"Graph 0: edge_features\[0, 0\] is nan"),
         (
             lambda: graph_problem([(X, [[0, 1]], [[1.0]]), (X, [[0, 1]])], None, 3),
             "Some graphs have other edge features than the rest",
@@ -387,6 +439,14 @@ INF = np.where(np.arange(15).reshape(5, 3) == 7, np.inf, X)
 def test_sentences(call, sentence):
     with pytest.raises((DataError, OptionError), match=sentence):
         call()
+
+
+def test_whole_floats_and_booleans_are_labels():
+    for y in ([0.0, 1.0, 1.0, 0.0, 1.0], [False, True, True, False, True], np.array([0, 1, 1, 0, 1], np.uint64)):
+        graphs = binary_problem(X, y)
+        assert graphs.labels.dtype == np.int32
+        np.testing.assert_array_equal(graphs.labels, [0, 1, 1, 0, 1])
+    np.testing.assert_array_equal(multi_label_problem(X, Y.astype(bool), EDGES_4, 4).labels, Y.ravel())
 
 
 def test_losses_leave_unknown_labels_alone():

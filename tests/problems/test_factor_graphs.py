@@ -1,11 +1,13 @@
 """FactorGraphs: shapes, score tables from the definition, subsets, and every sentence of its validation."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from maxmargin.errors import DataError
-from maxmargin.problems import FactorGraphs, Features, Structure, Template
+from maxmargin.problems import FactorGraphs, Features, Structure, Template, layout
 from maxmargin.problems.losses import variable_losses
 from reference import enumeration
 from reference.random_problems import random_problem
@@ -86,29 +88,84 @@ def test_shapes_and_offsets():
     np.testing.assert_array_equal(np.diff(graphs.example_variables), [len(p.n_states) for p in parts])
     np.testing.assert_array_equal(np.diff(graphs.example_factors), [len(p.shapes) for p in parts])
     np.testing.assert_array_equal(graphs.state_starts(), [start for p in parts for start in p.state_start])
+    np.testing.assert_array_equal(np.diff(graphs.example_states), [sum(p.n_states) for p in parts])
     np.testing.assert_array_equal(
-        np.diff(graphs.arrays.tables), [sum(int(np.prod(s)) for s in p.shapes) for p in parts]
+        np.diff(graphs.example_tables), [sum(int(np.prod(s)) for s in p.shapes) for p in parts]
     )
-    np.testing.assert_array_equal(np.diff(graphs.arrays.messages), [sum(sum(s) for s in p.shapes) for p in parts])
+    np.testing.assert_array_equal(
+        np.diff(graphs.example_messages), [sum(sum(s) - len(s) for s in p.shapes) for p in parts]
+    )
     assert graphs.arrays.weight.sum() == pytest.approx(7)
 
 
-def test_incident_messages_lead_back_to_their_variable():
-    graphs = random_problem(np.random.default_rng(4), n_examples=9)
-    a = graphs.arrays
-    for s, structure in enumerate(graphs.structures):
-        for v in range(len(structure.variable_templates)):
-            at = a.local_variables[s] + v
-            incident = range(a.v_incident[at], a.v_incident[at] + a.v_degree[at])
-            found = [(a.incident_factor[q], a.incident_message[q]) for q in incident]
-            expected = []
-            message = 0
-            for c, scope in enumerate(structure.scopes):
-                for u, n in zip(scope, graphs.factor_templates[structure.factor_templates[c]].n_states, strict=True):
-                    if u == v:
-                        expected.append((c, message))
-                    message += n
-            assert found == expected
+def test_local_arrays_are_those_of_each_structure():
+    """Every column of the local arrays, counted again one member at a time."""
+    for seed in range(6):
+        graphs = random_problem(np.random.default_rng(seed), n_examples=9, max_states=2 + seed % 3)
+        a = graphs.arrays
+        incident, scope, v_groups, f_groups, buffers = [], [], [], [], []
+        for s, structure in enumerate(graphs.structures):
+            sizes = [graphs.variable_templates[t].n_states[0] for t in structure.variable_templates]
+            shapes = [graphs.factor_templates[t].n_states for t in structure.factor_templates]
+            state = np.concatenate([[0], np.cumsum(sizes)])
+            v0, f0 = a.structures[s, layout.S_VARIABLES], a.structures[s, layout.S_FACTORS]
+            assert a.structures[s, layout.S_VARIABLE_GROUPS] == len(v_groups)
+            assert a.structures[s, layout.S_FACTOR_GROUPS] == len(f_groups)
+            table = message = full = 0
+            of_variable = [[] for _ in sizes]
+            for c, (t, shape, members) in enumerate(
+                zip(structure.factor_templates, shapes, structure.scopes, strict=True)
+            ):
+                np.testing.assert_array_equal(a.factors[f0 + c], [t, table, len(scope), message, full])
+                template = graphs.factor_templates[t]
+                pair = [-1] * 8
+                if shape == (2, 2) and not template.scores.any() and not len(a.factor_scores):
+                    pair = [*members, *state[list(members)], *template.blocks.ravel()]
+                np.testing.assert_array_equal(a.pairs[f0 + c], pair)
+                for j, v in enumerate(members):
+                    outer, stride = int(np.prod(shape[:j])), int(np.prod(shape[j + 1 :]))
+                    of_variable[v].append([table, full + sum(shape[:j]), outer, stride, c])
+                scope += members
+                table += int(np.prod(shape))
+                message += sum(shape) - len(shape)
+                full += sum(shape)
+            for v, t in enumerate(structure.variable_templates):
+                expected = [t, state[v], len(of_variable[v]), len(incident)]
+                np.testing.assert_array_equal(a.variables[v0 + v], expected)
+                incident += of_variable[v]
+            for rows, kinds, templates, out in (
+                (structure.variable_rows, structure.variable_templates, graphs.variable_templates, v_groups),
+                (structure.factor_rows, structure.factor_templates, graphs.factor_templates, f_groups),
+            ):
+                at = first = 0
+                for row, run in itertools.groupby(rows):
+                    last = first + len(list(run))
+                    blocks = np.concatenate([templates[t].blocks.ravel() for t in kinds[first:last]])
+                    blocks = blocks[blocks >= 0]
+                    low, high = (blocks.min(), blocks.max() + 1) if len(blocks) else (0, 0)
+                    out.append([first, last, row, low, high, at])
+                    at, first = at + high - low, last
+                buffers.append(at)
+        np.testing.assert_array_equal(a.scope, scope)
+        np.testing.assert_array_equal(a.incident, np.reshape(incident, (-1, 5)))
+        np.testing.assert_array_equal(a.variable_groups, np.reshape(v_groups, (-1, 6)))
+        np.testing.assert_array_equal(a.factor_groups, np.reshape(f_groups, (-1, 6)))
+        assert a.largest[layout.L_BUFFER] == max(buffers)
+
+
+def test_states_that_share_a_block_are_counted():
+    graphs = build(variable_templates=[Template([-1, 0]), Template([3, 1, 3])])
+    np.testing.assert_array_equal(graphs.arrays.variable_sharing, [0, 1, 2, 1, 2])
+
+
+def test_scopes_as_an_array_are_scopes_as_tuples():
+    pairs = [(0, 1), (2, 1), (3, 0)]
+    given = [Structure([0] * 4, range(4), [0] * 3, range(3), one) for one in (pairs, np.array(pairs))]
+    for one in given:
+        np.testing.assert_array_equal(one.scope, [0, 1, 2, 1, 3, 0])
+        np.testing.assert_array_equal(one.arity, [2, 2, 2])
+        assert one.scope_lists() == [[0, 1], [2, 1], [3, 0]]
+        assert one.is_forest()
 
 
 def test_losses_of_labelings():
@@ -165,17 +222,17 @@ def test_take_keeps_everything_of_the_chosen(kind):
     chosen = np.array([5, 0, 0, 7])
     part = graphs.take(chosen)
     flat = rng.normal(size=graphs.n_weights)
-    a, b = graphs.arrays, part.arrays
+    a, b = graphs, part
     whole, some = graphs.scores(flat, True), part.scores(flat, True)
     for of_whole, of_part, x, y in (
-        (a.variables, b.variables, a.labels, b.labels),
-        (a.states, b.states, a.losses, b.losses),
-        (a.states, b.states, whole.variables, some.variables),
-        (a.tables, b.tables, whole.factors, some.factors),
+        (a.example_variables, b.example_variables, a.labels, b.labels),
+        (a.example_states, b.example_states, a.arrays.losses, b.arrays.losses),
+        (a.example_states, b.example_states, whole.variables, some.variables),
+        (a.example_tables, b.example_tables, whole.factors, some.factors),
     ):
         for at, m in enumerate(chosen):
             np.testing.assert_array_equal(x[of_whole[m] : of_whole[m + 1]], y[of_part[at] : of_part[at + 1]])
-    np.testing.assert_array_equal(b.weight, a.weight[chosen])
+    np.testing.assert_array_equal(b.arrays.weight, a.arrays.weight[chosen])
     assert part.structures is graphs.structures
     assert part.variable_features is graphs.variable_features
     again = part.take([3, 1])
@@ -226,7 +283,7 @@ def test_features_must_be_a_matrix_of_numbers():
         Features(np.ones(3))
     with pytest.raises(DataError, match=r"X has 3 dimension\(s\)"):
         Features(np.ones((1, 2, 3)))
-    with pytest.raises(DataError, match=r"colours holds values that are not numbers \(dtype <U4\)\."):
+    with pytest.raises(DataError, match=r"colours holds values that are not real numbers \(dtype <U4\)\."):
         Features(np.array([["red", "blue"]]), "colours")
 
 
@@ -242,7 +299,9 @@ def test_integers_and_booleans_become_floats():
 @pytest.mark.parametrize(
     ("blocks", "scores", "sentence"),
     [
-        ([], None, r"at least one state for each variable; its blocks have shape \(0,\)"),
+        ([], None, r"at least one state a variable; its blocks have shape \(0,\)"),
+        (3, None, r"at least one state a variable; its blocks have shape \(\)"),
+        ([0.0, 0.5], None, "blocks must be whole numbers; found dtype float64"),
         ([0, -2], None, "names block -2; blocks are rows of the weight matrix, or -1"),
         ([0, 1], [0.0], r"fixed scores have shape \(1,\); its blocks have \(2,\)"),
         ([0, 1], [0.0, np.nan], "must be finite numbers, or -inf to forbid a state"),
@@ -272,6 +331,15 @@ def test_template_sentences(blocks, scores, sentence):
             ([0, 0], [0, 0], [0], [0], [(1, 1)]),
             r"Factor 0 joins variables \(1, 1\): a variable may stand in a scope only once",
         ),
+        (
+            ([0, 0], [0, 0], [0, 0], [0, 0], np.array([[0, 1], [1, 2]])),
+            r"Factor 1 joins variables \(1, 2\), but the example has variables 0 to 1",
+        ),
+        (
+            ([0, 0], [0, 0], [0, 0], [0, 0], np.array([[0, 1], [0, 0]])),
+            r"Factor 1 joins variables \(0, 0\): a variable may stand in a scope only once",
+        ),
+        (([0, 0], [0, 0], [0], [0], [(0.5, 1)]), "scopes must be a vector of whole numbers; found .*dtype float64"),
         (([0.5], [0]), "variable_templates must be a vector of whole numbers; found shape .*dtype float64"),
         (([[0]], [0]), r"variable_templates must be a vector of whole numbers; found shape \(1, 1\)"),
     ],
@@ -297,16 +365,40 @@ def test_structure_sentences(given, sentence):
             r"Factor 0 of structure 0 joins variables with \(\) states; its template expects \(2, 3\)",
         ),
         (
+            {
+                "structures": [
+                    Structure([0, 1], [0, 1]),
+                    Structure([0, 1], [0, 1], [0, 0, 0], [0, 0, 0], [(0, 1), (0,), (1, 0)]),
+                ]
+            },
+            r"Factor 1 of structure 1 joins variables with \(2,\) states; its template expects \(2, 3\)",
+        ),
+        (
             {"variable_templates": [Template([[0, 1], [2, 3]]), Template([2, 3, 4])]},
             "Variable template 0 has 2 dimensions; a variable's has 1",
         ),
+        ({"structure_of": [0, 1]}, "structure_of names structure 1 for example 1; there are 1"),
+        ({"structure_of": [-1, 0]}, "structure_of names structure -1 for example 0; there are 1"),
+        ({"structure_of": [0, 0.5]}, r"structure_of must be whole numbers; entry \[1\] is 0\.5"),
+        ({"structure_of": [[0, 0]]}, r"structure_of has shape \(1, 2\); expected one structure per example"),
+        ({"structures": [Structure([0, 1], [0, -1])]}, "Structure 0 names feature row -1; rows count from 0"),
+        (
+            {"structures": [Structure([0, 1], [0, 1], [0], [-2], [(0, 1)])]},
+            "Structure 0 names feature row -2; rows count from 0",
+        ),
+        ({"variable_row": [0, -1]}, "Example 1 reads variable feature row -1, but X has 4 rows"),
+        ({"factor_row": [-1, 0]}, "Example 0 reads factor feature row -1, but the constant feature has 1 rows"),
+        ({"variable_row": [0]}, r"variable_row has shape \(1,\); expected \(2,\), one per example"),
+        ({"labels": [0, 1, 1.5, 2]}, r"The labels must be whole numbers; entry \[2\] is 1\.5"),
         ({"variable_row": [0, 3]}, "Example 1 reads variable feature row 4, but X has 4 rows"),
         ({"factor_row": [1, 0]}, "Example 0 reads factor feature row 1, but the constant feature has 1 rows"),
         ({"labels": [0, 1, 1]}, "There are 3 labels for 4 variables"),
         ({"labels": [0, 1, 1, 3]}, "Example 1: variable 1 has label 3; its states are 0 to 2"),
         ({"labels": [0, -1, 1, 2]}, "Example 0: variable 1 has label -1; its states are 0 to 2"),
-        ({"losses": np.zeros(3)}, "The loss tables have 3 entries; the variables have 10 states"),
-        ({"losses": np.full(10, np.nan)}, "The task loss of some state is not a finite number"),
+        ({"losses": np.zeros(3)}, r"losses has shape \(3,\); expected \(10,\)"),
+        ({"losses": np.full(10, np.nan)}, r"losses must hold finite numbers\."),
+        ({"losses": np.full(10, -np.inf)}, r"losses must hold finite numbers\."),
+        ({"losses": np.zeros(3), "labels": None}, r"losses has shape \(3,\); expected \(10,\)"),
         ({"losses": np.ones(10)}, "Example 0: the loss of variable 0's own label is not 0"),
         ({"variable_scores": np.zeros(3)}, r"variable_scores has shape \(3,\); expected \(10,\)"),
         ({"factor_scores": np.full(12, np.inf)}, "factor_scores must hold finite numbers, or -inf to forbid a state"),

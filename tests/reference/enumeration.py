@@ -1,6 +1,6 @@
 """Answers by plain enumeration, in Python loops over `Structure`s and `Template`s; shares no code with the kernels.
 
-Only ``structures``, templates, feature matrices and the per-example arrays ``structure``, ``*_row``, ``*_scores`` and
+Only ``structures``, ``structure_of``, templates, feature matrices, each example's first feature rows, ``*_scores`` and
 ``losses`` are read; offsets are counted again here.
 """
 
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
+
+from maxmargin.problems.layout import F_ROW, V_ROW
 
 
 @dataclass
@@ -29,7 +31,7 @@ def examples(graphs):
     """All examples with their offsets, counted one by one."""
     state = table = variable = 0
     out = []
-    for s in graphs.arrays.structure:
+    for s in graphs.structure_of:
         structure = graphs.structures[s]
         n_states = [graphs.variable_templates[t].n_states[0] for t in structure.variable_templates]
         shapes = [graphs.factor_templates[t].n_states for t in structure.factor_templates]
@@ -103,20 +105,25 @@ def dense(features):
     return np.asarray(matrix.toarray() if sp.issparse(matrix) else matrix, np.float64)
 
 
+def first_rows(graphs):
+    """Each example's first row in the two feature matrices, (M, 2)."""
+    return graphs.arrays.examples[:-1, [V_ROW, F_ROW]]
+
+
 def joint_features(graphs, m, labels):
     """phi(x_m, y), flat, in the order of the flat weights."""
-    a = graphs.arrays
-    structure = graphs.structures[a.structure[m]]
+    row_v, row_f = first_rows(graphs)[m]
+    structure = graphs.structures[graphs.structure_of[m]]
     x, z = dense(graphs.variable_features), dense(graphs.factor_features)
     phi_v, phi_f = np.zeros((graphs.n_variable_blocks, x.shape[1])), np.zeros((graphs.n_factor_blocks, z.shape[1]))
     for t, row, k in zip(structure.variable_templates, structure.variable_rows, labels, strict=True):
         block = graphs.variable_templates[t].blocks[k]
         if block >= 0:
-            phi_v[block] += x[a.variable_row[m] + row]
+            phi_v[block] += x[row_v + row]
     for t, row, scope in zip(structure.factor_templates, structure.factor_rows, structure.scopes, strict=True):
         block = graphs.factor_templates[t].blocks[tuple(labels[v] for v in scope)]
         if block >= 0:
-            phi_f[block] += z[a.factor_row[m] + row]
+            phi_f[block] += z[row_f + row]
     return np.concatenate([phi_v.ravel(), phi_f.ravel()])
 
 
@@ -127,12 +134,12 @@ def score_tables(graphs, flat, loss_augmented=False):
     cut = graphs.n_variable_blocks * x.shape[1]
     w_v, w_f = flat[:cut].reshape(-1, x.shape[1]), flat[cut:].reshape(-1, z.shape[1])
     of_variables, of_factors = [], []
-    for m, s in enumerate(a.structure):
+    for s, (row_v, row_f) in zip(graphs.structure_of, first_rows(graphs), strict=True):
         structure = graphs.structures[s]
         for t, row in zip(structure.variable_templates, structure.variable_rows, strict=True):
-            of_variables += _table(graphs.variable_templates[t], w_v, x[a.variable_row[m] + row])
+            of_variables += _table(graphs.variable_templates[t], w_v, x[row_v + row])
         for t, row in zip(structure.factor_templates, structure.factor_rows, strict=True):
-            of_factors += _table(graphs.factor_templates[t], w_f, z[a.factor_row[m] + row])
+            of_factors += _table(graphs.factor_templates[t], w_f, z[row_f + row])
     of_variables, of_factors = np.array(of_variables), np.array(of_factors)
     if len(a.variable_scores):
         of_variables = of_variables + a.variable_scores

@@ -1,1 +1,7 @@
-"""estimators."""
+"""Estimators in the style of scikit-learn, one file a task; `base` holds what they share."""
+
+from maxmargin.estimators.graph import GraphSVM
+from maxmargin.estimators.multi_label import MultiLabelSVM
+from maxmargin.estimators.saving import load
+
+__all__ = ["GraphSVM", "MultiLabelSVM", "load"]

@@ -83,11 +83,10 @@ class Engine(Protocol):
 
 def check_scores(graphs: FactorGraphs, scores: Scores) -> Scores:
     """Score tables as kernels want them (float64, contiguous), or a sentence about their shape."""
-    a = graphs.arrays
     checked = []
     for side, given, expected in (
-        ("variables", scores.variables, a.states[-1]),
-        ("factors", scores.factors, a.tables[-1]),
+        ("variables", scores.variables, graphs.example_states[-1]),
+        ("factors", scores.factors, graphs.example_tables[-1]),
     ):
         values = np.ascontiguousarray(given, np.float64)
         if values.shape != (expected,):
@@ -105,10 +104,8 @@ def check_temperature(temperature: float) -> float:
 
 def raise_infeasible(graphs: FactorGraphs, scores: Scores, m: int) -> None:
     """Say why example m has no best labeling: its scores are not numbers, or forbid everything."""
-    a = graphs.arrays
-    of_variables = scores.variables[a.states[m] : a.states[m + 1]]
-    of_factors = scores.factors[a.tables[m] : a.tables[m + 1]]
-    for values in (of_variables, of_factors):
+    for given, starts in ((scores.variables, graphs.example_states), (scores.factors, graphs.example_tables)):
+        values = given[starts[m] : starts[m + 1]]
         if np.isnan(values).any() or np.isposinf(values).any():
             raise DataError(
                 f"Example {m} has a score of NaN or +inf; scores must be finite, or -inf to forbid a state."
@@ -138,7 +135,7 @@ def once_per_structures(compute: Callable[[FactorGraphs], T]) -> Callable[[Facto
 
     def recall(graphs: FactorGraphs) -> T:
         # All batches over the same structures share this array; arrays cannot be keys, but can be referred to weakly.
-        anchor = graphs.arrays.local_variables
+        anchor = graphs.arrays.structures
         key = id(anchor)
         found = kept.get(key)
         if found is not None and found[0]() is anchor:

@@ -20,7 +20,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from maxmargin.errors import TooLargeError
@@ -33,14 +32,45 @@ from maxmargin.inference.contract import (
     once_per_structures,
     raise_infeasible,
 )
+from maxmargin.kernels import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
+from maxmargin.problems.layout import (
+    F_SCOPE,
+    F_TABLE,
+    F_TEMPLATE,
+    K_ARITY,
+    K_SIZE,
+    K_SLOTS,
+    L_STATES,
+    L_VARIABLES,
+    S_FACTORS,
+    S_VARIABLES,
+    SLOT_STRIDE,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    V_STATE,
+    V_TEMPLATE,
+    VARIABLES,
+    offsets,
+)
+
+# `variables` of Levels: number of states, first state in the example, first factor of the level (and the next level's).
+LEVEL_STATES, LEVEL_STATE, LEVEL_FACTOR = range(3)
+# `factors` of Levels: table in the example, stride of the level's own variable, first and last row of `earlier`.
+FACTOR_TABLE, FACTOR_STRIDE, FACTOR_EARLIER, FACTOR_LAST = range(4)
 
 
 class Levels(NamedTuple):
-    """The factors of each level: variable v of all structures' variables has factor[start[v]:start[v+1]]."""
+    """The levels of all structures; a structure's begin at ``start``."""
 
     start: NDArray[np.int64]
-    factor: NDArray[np.int32]
+    #: A row per variable, and one more that holds the end.
+    variables: NDArray[np.int64]
+    #: A row per factor, by level.
+    factors: NDArray[np.int64]
+    #: A row (variable, stride) per factor and variable of its scope that is fixed at an earlier level.
+    earlier: NDArray[np.int64]
 
 
 class Exhaustive:
@@ -64,8 +94,7 @@ class Exhaustive:
         if len(over) == 0:
             return None
         m = int(over[0])
-        a = graphs.arrays
-        structure = graphs.structures[a.structure[m]]
+        structure = graphs.structures[graphs.structure_of[m]]
         n_states = math.prod(graphs.variable_templates[t].n_states[0] for t in structure.variable_templates)
         shown = str(n_states) if n_states < 10**15 else f"about 10^{len(str(n_states)) - 1}"
         return f"Example {m} has {shown} joint states; exhaustive search tries at most {self.limit}."
@@ -73,8 +102,8 @@ class Exhaustive:
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find the best labeling of every example; the first in C order if several are best."""
         scores = self._check(graphs, scores)
-        labels = np.empty(len(graphs.labels), np.int32)
-        failed = _search(graphs.arrays, _levels(graphs), scores.variables, scores.factors, labels)
+        labels, a = np.empty(len(graphs.labels), np.int32), graphs.arrays
+        failed = _search(a.examples, a.largest, _levels(graphs), scores.variables, scores.factors, labels)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return exact_result(graphs, scores, labels)
@@ -85,7 +114,8 @@ class Exhaustive:
         best = self.maximise(graphs, scores).values
         scores = check_scores(graphs, scores)
         out = Marginals(np.zeros(len(scores.variables)), np.zeros(len(scores.factors)), np.empty(graphs.n_examples))
-        _sum(graphs.arrays, _levels(graphs), scores.variables, scores.factors, best, temperature, *out)
+        a = graphs.arrays
+        _sum(a.examples, a.largest, _levels(graphs), scores.variables, scores.factors, best, temperature, *out)
         return out
 
     def _check(self, graphs: FactorGraphs, scores: Scores) -> Scores:
@@ -97,76 +127,67 @@ class Exhaustive:
 
 def joint_states(graphs: FactorGraphs) -> NDArray[np.float64]:
     """Number of labelings (M,) of each example; as floats, since they may be astronomical."""
-    a = graphs.arrays
-    return np.asarray(_joint_states(graphs)[a.structure])
+    return np.asarray(_joint_states(graphs)[graphs.structure_of])
 
 
 @once_per_structures
 def _joint_states(graphs: FactorGraphs) -> NDArray[np.float64]:
     a = graphs.arrays
     with np.errstate(over="ignore"):
-        n_states = np.diff(a.vt_start)[a.v_template].astype(np.float64)
-        return np.asarray(np.multiply.reduceat(n_states, a.local_variables[:-1]))
+        n_states = a.variable_kinds[a.variables[:, V_TEMPLATE], K_SIZE].astype(np.float64)
+        return np.asarray(np.multiply.reduceat(n_states, a.structures[:-1, S_VARIABLES]))
 
 
 @once_per_structures
 def _levels(graphs: FactorGraphs) -> Levels:
     a = graphs.arrays
-    n_factors = np.diff(a.local_factors)
-    if n_factors.sum() == 0:
-        return Levels(np.zeros(len(a.v_template) + 1, np.int64), np.empty(0, np.int32))
-    local = np.concatenate([np.arange(n) for n in n_factors])
-    last = np.maximum.reduceat(a.scope, a.f_scope) + np.repeat(a.local_variables[:-1], n_factors)
-    start = np.concatenate([[0], np.cumsum(np.bincount(last, minlength=len(a.v_template)))])
-    return Levels(start.astype(np.int64), local[np.argsort(last, kind="stable")].astype(np.int32))
+    first = a.factors[:, F_SCOPE]
+    arity = a.factor_kinds[a.factors[:, F_TEMPLATE], K_ARITY]
+    factor = np.repeat(np.arange(len(arity)), arity)
+    slot = a.factor_kinds[a.factors[factor, F_TEMPLATE], K_SLOTS] + np.arange(len(factor)) - first[factor]
+    stride = a.slots[slot, SLOT_STRIDE]
+    # The level of a factor is the last variable of its scope; the others come earlier.
+    last = np.maximum.reduceat(a.scope, first) if len(first) else first
+    own = a.scope == last[factor]
+    earlier = first - np.arange(len(first))
+    level = last + np.repeat(a.structures[:-1, S_VARIABLES], np.diff(a.structures[:, S_FACTORS]))
+    factors = np.stack([a.factors[:, F_TABLE], stride[own], earlier, earlier + arity - 1], axis=1)
+
+    variables = np.zeros((len(a.variables) + 1, 3), np.int64)
+    variables[:-1, LEVEL_STATES] = a.variable_kinds[a.variables[:, V_TEMPLATE], K_SIZE]
+    variables[:-1, LEVEL_STATE] = a.variables[:, V_STATE]
+    variables[:, LEVEL_FACTOR] = offsets(np.bincount(level, minlength=len(a.variables)))
+    return Levels(
+        np.ascontiguousarray(a.structures[:, S_VARIABLES]),
+        variables,
+        factors[np.argsort(level, kind="stable")],
+        np.stack([a.scope, stride], axis=1)[~own],
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
-# The batch's many arrays are not handed down to helpers: where such a call is not inlined, it costs more than its work.
-
-
-@njit(cache=True, nogil=True)
-def _joint(scope: Any, slot: int, shape: Any, at: int, arity: int, d: int, choice: Any) -> Any:
-    """Joint state of a factor with variable d at state 0 and the others as chosen; the stride of variable d."""
-    joint, stride = 0, 1
-    for j in range(arity):
-        size = shape[at + j]
-        joint *= size
-        if scope[slot + j] == d:
-            stride = 1
-        else:
-            joint += choice[scope[slot + j]]
-            stride *= size
-    return joint, stride
-
-
-@njit(cache=True, nogil=True)
-def _search(g: Any, levels: Any, v_scores: Any, f_scores: Any, labels: Any) -> int:
+@kernel
+def _search(examples: Any, largest: Any, levels: Any, v_scores: Any, f_scores: Any, labels: Any) -> int:
     """Best labeling of every example; the first example that has none, or -1."""
-    partial, choice = np.empty(g.largest[0]), np.empty(g.largest[6], np.int64)
-    for m in range(len(g.structure)):
-        s = g.structure[m]
-        v0, f0 = g.local_variables[s], g.local_factors[s]
-        first, n = g.variables[m], g.variables[m + 1] - g.variables[m]
+    partial, choice = np.empty(largest[L_STATES]), np.empty(largest[L_VARIABLES], np.int64)
+    start, variables, factors, earlier = levels.start, levels.variables, levels.factors, levels.earlier
+    for m in range(len(examples) - 1):
+        v0, states, tables = start[examples[m, STRUCTURE]], examples[m, STATES], examples[m, TABLES]
+        first, n = examples[m, VARIABLES], examples[m + 1, VARIABLES] - examples[m, VARIABLES]
         best, value = -np.inf, 0.0
         d, entering = 0, True
         while d >= 0:
-            t = g.v_template[v0 + d]
-            n_states = g.vt_start[t + 1] - g.vt_start[t]
+            n_states, at = variables[v0 + d, LEVEL_STATES], variables[v0 + d, LEVEL_STATE]
             if entering:
                 # Scores of all states of variable d, given the choices for the variables before it.
-                at = g.v_state[v0 + d]
                 for k in range(n_states):
-                    partial[at + k] = value + v_scores[g.states[m] + at + k]
-                for q in range(levels.start[v0 + d], levels.start[v0 + d + 1]):
-                    c = f0 + levels.factor[q]
-                    t = g.f_template[c]
-                    joint, stride = _joint(
-                        g.scope, g.f_scope[c], g.ft_shape, g.ft_shape_start[t], g.ft_arity[t], d, choice
-                    )
-                    joint += g.tables[m] + g.f_table[c]
+                    partial[at + k] = value + v_scores[states + at + k]
+                for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
+                    joint, stride = tables + factors[q, FACTOR_TABLE], factors[q, FACTOR_STRIDE]
+                    for e in range(factors[q, FACTOR_EARLIER], factors[q, FACTOR_LAST]):
+                        joint += earlier[e, 1] * choice[earlier[e, 0]]
                     for k in range(n_states):
                         partial[at + k] += f_scores[joint + k * stride]
                 choice[d] = -1
@@ -175,7 +196,7 @@ def _search(g: Any, levels: Any, v_scores: Any, f_scores: Any, labels: Any) -> i
             if choice[d] == n_states:
                 d -= 1
                 continue
-            value = partial[g.v_state[v0 + d] + choice[d]]
+            value = partial[at + choice[d]]
             if value == -np.inf:
                 continue
             if d < n - 1:
@@ -190,49 +211,41 @@ def _search(g: Any, levels: Any, v_scores: Any, f_scores: Any, labels: Any) -> i
     return -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sum(
-    g: Any,
-    levels: Any,
-    v_scores: Any,
-    f_scores: Any,
-    best: Any,
-    temperature: float,
-    out_v: Any,
-    out_f: Any,
-    log_partition: Any,
-) -> None:
+    examples: Any, largest: Any, levels: Any, v_scores: Any, f_scores: Any, best: Any, temperature: float,
+    out_v: Any, out_f: Any, log_partition: Any,
+) -> None:  # fmt: skip
     """Marginals of every example, from masses relative to its best score; out_v and out_f come in as zeros."""
-    partial, choice, mass = np.empty(g.largest[0]), np.empty(g.largest[6], np.int64), np.zeros(g.largest[6])
-    for m in range(len(g.structure)):
-        s = g.structure[m]
-        v0, f0 = g.local_variables[s], g.local_factors[s]
-        n = g.variables[m + 1] - g.variables[m]
+    partial, choice = np.empty(largest[L_STATES]), np.empty(largest[L_VARIABLES], np.int64)
+    mass = np.zeros(largest[L_VARIABLES])
+    start, variables, factors, earlier = levels.start, levels.variables, levels.factors, levels.earlier
+    # Where each factor's joint state with the level's variable at state 0 is, since the search last entered its level.
+    place = np.empty(len(factors), np.int64)
+    for m in range(len(examples) - 1):
+        v0, states, tables = start[examples[m, STRUCTURE]], examples[m, STATES], examples[m, TABLES]
+        n = examples[m + 1, VARIABLES] - examples[m, VARIABLES]
         value = 0.0
         d, entering = 0, True
         while True:
-            t = g.v_template[v0 + d]
-            n_states = g.vt_start[t + 1] - g.vt_start[t]
+            n_states, at = variables[v0 + d, LEVEL_STATES], variables[v0 + d, LEVEL_STATE]
             if entering:
                 # Scores of all states of variable d, given the choices for the variables before it.
-                at = g.v_state[v0 + d]
                 for k in range(n_states):
-                    partial[at + k] = value + v_scores[g.states[m] + at + k]
-                for q in range(levels.start[v0 + d], levels.start[v0 + d + 1]):
-                    c = f0 + levels.factor[q]
-                    t = g.f_template[c]
-                    joint, stride = _joint(
-                        g.scope, g.f_scope[c], g.ft_shape, g.ft_shape_start[t], g.ft_arity[t], d, choice
-                    )
-                    joint += g.tables[m] + g.f_table[c]
+                    partial[at + k] = value + v_scores[states + at + k]
+                for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
+                    joint, stride = tables + factors[q, FACTOR_TABLE], factors[q, FACTOR_STRIDE]
+                    for e in range(factors[q, FACTOR_EARLIER], factors[q, FACTOR_LAST]):
+                        joint += earlier[e, 1] * choice[earlier[e, 0]]
                     for k in range(n_states):
                         partial[at + k] += f_scores[joint + k * stride]
+                    place[q] = joint
                 choice[d] = -1
                 mass[d] = 0.0
                 entering = False
             choice[d] += 1
             if choice[d] < n_states:
-                value = partial[g.v_state[v0 + d] + choice[d]]
+                value = partial[at + choice[d]]
                 if value == -np.inf:
                     continue
                 if d < n - 1:
@@ -246,15 +259,12 @@ def _sum(
                 p = mass[d]
                 d -= 1
             mass[d] += p
-            out_v[g.states[m] + g.v_state[v0 + d] + choice[d]] += p
-            for q in range(levels.start[v0 + d], levels.start[v0 + d + 1]):
-                c = f0 + levels.factor[q]
-                t = g.f_template[c]
-                joint, stride = _joint(g.scope, g.f_scope[c], g.ft_shape, g.ft_shape_start[t], g.ft_arity[t], d, choice)
-                out_f[g.tables[m] + g.f_table[c] + joint + choice[d] * stride] += p
-        for i in range(g.states[m], g.states[m + 1]):
+            out_v[states + variables[v0 + d, LEVEL_STATE] + choice[d]] += p
+            for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
+                out_f[place[q] + choice[d] * factors[q, FACTOR_STRIDE]] += p
+        for i in range(states, examples[m + 1, STATES]):
             out_v[i] /= mass[0]
-        for i in range(g.tables[m], g.tables[m + 1]):
+        for i in range(tables, examples[m + 1, TABLES]):
             out_f[i] /= mass[0]
         # The best labeling's mass is exp of a rounding error rather than 1, which is as good.
         log_partition[m] = best[m] + temperature * np.log(mass[0])

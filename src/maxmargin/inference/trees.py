@@ -21,10 +21,11 @@ The order of factors is a property of a structure, computed once; examples walk 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError
@@ -37,19 +38,52 @@ from maxmargin.inference.contract import (
     once_per_structures,
     raise_infeasible,
 )
+from maxmargin.kernels import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
+from maxmargin.problems.layout import (
+    F_DELTA,
+    F_SCOPE,
+    F_TABLE,
+    F_TEMPLATE,
+    K_ARITY,
+    K_SIZE,
+    K_SLOTS,
+    L_DELTAS,
+    L_STATES,
+    L_TABLE,
+    S_FACTORS,
+    S_VARIABLES,
+    SLOT_OUTER,
+    SLOT_STATES,
+    SLOT_STRIDE,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    V_STATE,
+    V_TEMPLATE,
+    VARIABLES,
+    offsets,
+)
+from maxmargin.problems.tables import slot_add, slot_max, slot_scale, slot_sum
 from maxmargin.problems.templates import Structure
+
+# Columns of `ends`, one end of a factor: the variable, its first state in the example, its slot in the factor's table.
+E_VARIABLE, E_STATE, E_STATES, E_STRIDE, E_OUTER = range(5)
+# Columns of `steps`: the factor's table in the example and its size, room for a number per state of the parent, the row
+# of the parent in `ends`, and the end of its children, which are the rows after it.
+T_TABLE, T_SIZE, T_ROOM, T_PARENT, T_END = range(5)
 
 
 class Schedule(NamedTuple):
-    """Order of all structures' factors, from the leaves to the roots; the same offsets as the factors themselves."""
+    """The order in which factors send, from the leaves to the roots."""
 
-    #: Local number of the factor that sends next, and the slot of its parent in its scope.
-    factor: NDArray[np.int32]
-    slot: NDArray[np.int32]
-    #: Roots of structure s: root[root_start[s]:root_start[s + 1]].
-    root_start: NDArray[np.int64]
-    root: NDArray[np.int32]
+    #: Structure s has the steps start[s, 0]:start[s + 1, 0] and the roots start[s, 1]:start[s + 1, 1].
+    start: NDArray[np.int64]
+    #: A row per factor, and its ends: the parent first, then the children in the order of the scope.
+    steps: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    #: A row (variable, first state in the example, number of states) per root.
+    roots: NDArray[np.int64]
 
 
 class Trees:
@@ -62,17 +96,14 @@ class Trees:
         """Name the first example whose graph has a cycle, if there is one."""
         if graphs.is_forest:
             return None
-        # The batch may be a subset that uses only some of its structures.
-        cyclic = np.flatnonzero(~_forests(graphs)[graphs.arrays.structure])
-        if len(cyclic) == 0:
-            return None
+        cyclic = np.flatnonzero(~_forests(graphs)[graphs.structure_of])
         return f"The trees engine needs graphs without cycles, but the graph of example {cyclic[0]} has a cycle."
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find the best labeling of every example by max-product."""
         scores = self._check(graphs, scores)
-        labels = np.empty(len(graphs.labels), np.int32)
-        failed = _max_product(graphs.arrays, _schedule(graphs), scores.variables, scores.factors, labels)
+        labels, a = np.empty(len(graphs.labels), np.int32), graphs.arrays
+        failed = _max_product(a.examples, a.largest, _schedule(graphs), scores.variables, scores.factors, labels)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return exact_result(graphs, scores, labels)
@@ -82,7 +113,8 @@ class Trees:
         temperature = check_temperature(temperature)
         scores = self._check(graphs, scores)
         out = Marginals(np.empty(len(scores.variables)), np.empty(len(scores.factors)), np.empty(graphs.n_examples))
-        failed = _sum_product(graphs.arrays, _schedule(graphs), scores.variables, scores.factors, temperature, *out)
+        a, schedule = graphs.arrays, _schedule(graphs)
+        failed = _sum_product(a.examples, a.largest, schedule, scores.variables, scores.factors, temperature, *out)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return out
@@ -101,22 +133,44 @@ def _forests(graphs: FactorGraphs) -> NDArray[np.bool_]:
 
 @once_per_structures
 def _schedule(graphs: FactorGraphs) -> Schedule:
-    factors: list[int] = []
-    slots: list[int] = []
-    roots: list[int] = []
-    root_start = [0]
-    for structure in graphs.structures:
-        of_structure = _walk(structure)
-        factors += of_structure[0]
-        slots += of_structure[1]
-        roots += of_structure[2]
-        root_start.append(len(roots))
+    a = graphs.arrays
+    walks = [_walk(structure) for structure in graphs.structures]
+    n_factors = np.diff(a.structures[:, S_FACTORS])
+    factor = _join(walk[0] for walk in walks) + np.repeat(a.structures[:-1, S_FACTORS], n_factors)
+    parent = _join(walk[1] for walk in walks)
+    n_roots = np.array([len(walk[2]) for walk in walks])
+    root = _join(walk[2] for walk in walks)
+
+    kind = a.factors[factor, F_TEMPLATE]
+    arity = a.factor_kinds[kind, K_ARITY]
+    begin = offsets(arity)
+    step = np.repeat(np.arange(len(factor)), arity)
+    # Places in the scope, in the order of `ends`: the parent's first, then the rest without it.
+    place = np.arange(len(step)) - begin[step]
+    place = np.where(place == 0, parent[step], place - (place <= parent[step]))
+    variable = a.scope[a.factors[factor[step], F_SCOPE] + place]
+    slot = a.slots[a.factor_kinds[kind[step], K_SLOTS] + place]
+    state = a.variables[np.repeat(a.structures[:-1, S_VARIABLES], n_factors)[step] + variable, V_STATE]
+    of_root = a.variables[np.repeat(a.structures[:-1, S_VARIABLES], n_roots) + root]
     return Schedule(
-        np.array(factors, np.int32),
-        np.array(slots, np.int32),
-        np.array(root_start, np.int64),
-        np.array(roots, np.int32),
+        np.stack([a.structures[:, S_FACTORS], offsets(n_roots)], axis=1),
+        np.stack(
+            [
+                a.factors[factor, F_TABLE],
+                a.factor_kinds[kind, K_SIZE],
+                a.factors[factor, F_DELTA],
+                begin[:-1],
+                begin[1:],
+            ],
+            axis=1,
+        ),
+        np.stack([variable, state, slot[:, SLOT_STATES], slot[:, SLOT_STRIDE], slot[:, SLOT_OUTER]], axis=1),
+        np.stack([root, of_root[:, V_STATE], a.variable_kinds[of_root[:, V_TEMPLATE], K_SIZE]], axis=1),
     )
+
+
+def _join(lists: Iterable[list[int]]) -> NDArray[np.int64]:
+    return np.fromiter(chain.from_iterable(lists), np.int64)
 
 
 def _walk(structure: Structure) -> tuple[list[int], list[int], list[int]]:
@@ -124,12 +178,13 @@ def _walk(structure: Structure) -> tuple[list[int], list[int], list[int]]:
 
     A structure with cycles is walked too, so that offsets stay those of its factors; `Trees.refusal` keeps it from use.
     """
+    scopes = structure.scope_lists()
     incident: list[list[tuple[int, int]]] = [[] for _ in structure.variable_templates]
-    for c, scope in enumerate(structure.scopes):
+    for c, scope in enumerate(scopes):
         for slot, v in enumerate(scope):
             incident[v].append((c, slot))
     seen = [False] * len(incident)
-    sent = [False] * len(structure.scopes)
+    sent = [False] * len(scopes)
     order: list[tuple[int, int]] = []
     roots = []
     for root in range(len(incident) - 1, -1, -1):
@@ -143,8 +198,8 @@ def _walk(structure: Structure) -> tuple[list[int], list[int], list[int]]:
                 if not sent[c]:
                     sent[c] = True
                     order.append((c, slot))
-                    waiting += [u for u in structure.scopes[c] if not seen[u]]
-                    for u in structure.scopes[c]:
+                    waiting += [u for u in scopes[c] if not seen[u]]
+                    for u in scopes[c]:
                         seen[u] = True
     order.reverse()
     return [c for c, _ in order], [slot for _, slot in order], roots
@@ -153,108 +208,75 @@ def _walk(structure: Structure) -> tuple[list[int], list[int], list[int]]:
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
-@njit(cache=True, nogil=True)
-def _max_product(g: Any, schedule: Any, v_scores: Any, f_scores: Any, labels: Any) -> int:
+@kernel
+def _max_product(examples: Any, largest: Any, schedule: Any, v_scores: Any, f_scores: Any, labels: Any) -> int:
     """Best labeling of every example; the first example that has none, or -1."""
-    up, heard = np.empty(g.largest[0]), np.empty(g.largest[0])
-    for m in range(len(g.structure)):
-        s = g.structure[m]
-        v0, f0, f1 = g.local_variables[s], g.local_factors[s], g.local_factors[s + 1]
-        first = g.variables[m]
-        for i in range(g.states[m + 1] - g.states[m]):
-            up[i] = v_scores[g.states[m] + i]
+    start, steps, ends, roots = schedule.start, schedule.steps, schedule.ends, schedule.roots
+    up, heard = np.empty(largest[L_STATES]), np.empty(largest[L_STATES])
+    table, chosen = np.empty(largest[L_TABLE]), np.empty(largest[L_DELTAS], np.int64)
+    for m in range(len(examples) - 1):
+        s, first, states, tables = (
+            examples[m, STRUCTURE],
+            examples[m, VARIABLES],
+            examples[m, STATES],
+            examples[m, TABLES],
+        )
+        for i in range(examples[m + 1, STATES] - states):
+            up[i] = v_scores[states + i]
 
-        for q in range(f0, f1):
-            c, slot = schedule.factor[q], schedule.slot[q]
-            t = g.f_template[f0 + c]
-            shape, scope = g.ft_shape_start[t], g.f_scope[f0 + c]
-            size = g.ft_start[t + 1] - g.ft_start[t]
-            at = g.tables[m] + g.f_table[f0 + c]
-            table = f_scores[at : at + size]
-            n = g.ft_shape[shape + slot]
-            at = g.v_state[v0 + g.scope[scope + slot]]
-            parent = up[at : at + n]
-            if g.ft_arity[t] == 2:
-                n_child = g.ft_shape[shape + 1 - slot]
-                at = g.v_state[v0 + g.scope[scope + 1 - slot]]
-                child = up[at : at + n_child]
-                if slot == 1:
-                    _max_rows(table, child, heard[:n])
-                    for k in range(n):
-                        parent[k] += heard[k]
+        for q in range(start[s, 0], start[s + 1, 0]):
+            at, size, parent = tables + steps[q, T_TABLE], steps[q, T_SIZE], steps[q, T_PARENT]
+            to, n, stride = ends[parent, E_STATE], ends[parent, E_STATES], ends[parent, E_STRIDE]
+            if steps[q, T_END] - parent == 2:
+                below, n_below = ends[parent + 1, E_STATE], ends[parent + 1, E_STATES]
+                if stride == 1:
+                    _max_columns(f_scores[at : at + size], up[below : below + n_below], heard)
                 else:
-                    for k in range(n):
-                        parent[k] += _max_along(table[k * n_child : k * n_child + n_child], child)
+                    _max_rows(f_scores[at : at + size], up[below : below + n_below], heard)
             else:
-                arity, digit = g.ft_arity[t], g.ft_digit_start[t]
-                for k in range(n):
-                    heard[k] = -np.inf
                 for y in range(size):
-                    value = table[y]
-                    for j in range(arity):
-                        if j != slot:
-                            value += up[g.v_state[v0 + g.scope[scope + j]] + g.ft_digit[digit + j]]
-                    k = g.ft_digit[digit + slot]
-                    if value > heard[k]:
-                        heard[k] = value
-                    digit += arity
-                for k in range(n):
-                    parent[k] += heard[k]
+                    table[y] = f_scores[at + y]
+                for e in range(parent + 1, steps[q, T_END]):
+                    slot_add(
+                        table, 0, ends[e, E_OUTER], ends[e, E_STATES], ends[e, E_STRIDE], up, ends[e, E_STATE], 1.0
+                    )
+                _slot_best(table, size, n, stride, heard, chosen, steps[q, T_ROOM])
+            for k in range(n):
+                up[to + k] += heard[k]
 
-        for r in range(schedule.root_start[s], schedule.root_start[s + 1]):
-            v = schedule.root[r]
-            t = g.v_template[v0 + v]
-            at = g.v_state[v0 + v]
+        for r in range(start[s, 1], start[s + 1, 1]):
+            at = roots[r, 1]
             best = 0
-            for k in range(1, g.vt_start[t + 1] - g.vt_start[t]):
+            for k in range(1, roots[r, 2]):
                 if up[at + k] > up[at + best]:
                     best = k
             if up[at + best] == -np.inf:
                 return m
-            labels[first + v] = best
+            labels[first + roots[r, 0]] = best
 
-        for q in range(f1 - 1, f0 - 1, -1):
-            c, slot = schedule.factor[q], schedule.slot[q]
-            t = g.f_template[f0 + c]
-            shape, scope, arity = g.ft_shape_start[t], g.f_scope[f0 + c], g.ft_arity[t]
-            at = g.tables[m] + g.f_table[f0 + c]
-            chosen = labels[first + g.scope[scope + slot]]
-            top = -np.inf
-            best = 0
-            if arity == 2:
-                n_child = g.ft_shape[shape + 1 - slot]
-                stride = 1 if slot == 0 else g.ft_shape[shape + 1]
-                at += chosen * n_child if slot == 0 else chosen
-                v = g.scope[scope + 1 - slot]
-                below = g.v_state[v0 + v]
-                for k in range(n_child):
-                    value = f_scores[at + k * stride] + up[below + k]
+        for q in range(start[s + 1, 0] - 1, start[s, 0] - 1, -1):
+            parent = steps[q, T_PARENT]
+            k = labels[first + ends[parent, E_VARIABLE]]
+            if steps[q, T_END] - parent == 2:
+                at, stride = tables + steps[q, T_TABLE] + k * ends[parent, E_STRIDE], ends[parent + 1, E_STRIDE]
+                below = ends[parent + 1, E_STATE]
+                top, best = -np.inf, 0
+                for i in range(ends[parent + 1, E_STATES]):
+                    value = f_scores[at + i * stride] + up[below + i]
                     if value > top:
-                        top = value
-                        best = k
-                labels[first + v] = best
-            elif arity > 2:
-                digit = g.ft_digit_start[t]
-                for y in range(g.ft_start[t + 1] - g.ft_start[t]):
-                    if g.ft_digit[digit + y * arity + slot] != chosen:
-                        continue
-                    value = f_scores[at + y]
-                    for j in range(arity):
-                        if j != slot:
-                            value += up[g.v_state[v0 + g.scope[scope + j]] + g.ft_digit[digit + y * arity + j]]
-                    if value > top:
-                        top = value
-                        best = y
-                for j in range(arity):
-                    if j != slot:
-                        labels[first + g.scope[scope + j]] = g.ft_digit[digit + best * arity + j]
+                        top, best = value, i
+                labels[first + ends[parent + 1, E_VARIABLE]] = best
+            else:
+                y = chosen[steps[q, T_ROOM] + k]
+                for e in range(parent + 1, steps[q, T_END]):
+                    labels[first + ends[e, E_VARIABLE]] = (y // ends[e, E_STRIDE]) % ends[e, E_STATES]
     return -1
 
 
-@njit(cache=True, nogil=True)
-def _max_rows(table: Any, child: Any, out: Any) -> None:
+@inner
+def _max_columns(table: Any, child: Any, out: Any) -> None:
     """out[k] = max_i table[i, k] + child[i]; the inner loop is along rows, where it compiles to vector instructions."""
-    n = len(out)
+    n = len(table) // len(child)
     for k in range(n):
         out[k] = -np.inf
     for i in range(len(child)):
@@ -265,61 +287,70 @@ def _max_rows(table: Any, child: Any, out: Any) -> None:
             out[k] = value if value > out[k] else out[k]
 
 
-@njit(cache=True, nogil=True)
-def _max_along(row: Any, child: Any) -> float:
-    """max_k row[k] + child[k]; four running maxima, since one would wait for itself at every step."""
-    n = len(row)
-    a = b = c = d = -np.inf
-    for k in range(0, n - 3, 4):
-        a = max(a, row[k] + child[k])
-        b = max(b, row[k + 1] + child[k + 1])
-        c = max(c, row[k + 2] + child[k + 2])
-        d = max(d, row[k + 3] + child[k + 3])
-    for k in range(n - n % 4, n):
-        a = max(a, row[k] + child[k])
-    return max(max(a, b), max(c, d))
+@inner
+def _max_rows(table: Any, child: Any, out: Any) -> None:
+    """out[k] = max_i table[k, i] + child[i]; four running maxima, since one would wait for itself at every step."""
+    n = len(child)
+    for k in range(len(table) // n):
+        row = table[k * n : k * n + n]
+        a = b = c = d = -np.inf
+        for i in range(0, n - 3, 4):
+            a = max(a, row[i] + child[i])
+            b = max(b, row[i + 1] + child[i + 1])
+            c = max(c, row[i + 2] + child[i + 2])
+            d = max(d, row[i + 3] + child[i + 3])
+        for i in range(n - n % 4, n):
+            a = max(a, row[i] + child[i])
+        out[k] = max(max(a, b), max(c, d))
 
 
-@njit(cache=True, nogil=True)
+@inner
+def _slot_best(table: Any, size: int, n_states: int, stride: int, out: Any, joint: Any, at: int) -> None:
+    """out[k] = the largest entry whose variable is in state k; joint[at + k] = the first joint state that has it."""
+    for k in range(n_states):
+        out[k] = -np.inf
+        joint[at + k] = 0
+    y = 0
+    while y < size:
+        for k in range(n_states):
+            for _ in range(stride):
+                if table[y] > out[k]:
+                    out[k] = table[y]
+                    joint[at + k] = y
+                y += 1
+
+
+@kernel
 def _sum_product(
-    g: Any, schedule: Any, v_scores: Any, f_scores: Any, temperature: float, out_v: Any, out_f: Any, log_partition: Any
-) -> int:
+    examples: Any, largest: Any, schedule: Any, v_scores: Any, f_scores: Any, temperature: float,
+    out_v: Any, out_f: Any, log_partition: Any,
+) -> int:  # fmt: skip
     """Marginals of every example; the first example that has no allowed labeling, or -1."""
-    up, most, total = np.empty(g.largest[0]), np.empty(g.largest[0]), np.empty(g.largest[2])
-    for m in range(len(g.structure)):
-        s = g.structure[m]
-        v0, f0, f1 = g.local_variables[s], g.local_factors[s], g.local_factors[s + 1]
-        for i in range(g.states[m + 1] - g.states[m]):
-            up[i] = v_scores[g.states[m] + i]
-            out_v[g.states[m] + i] = 0.0
+    start, steps, ends, roots = schedule.start, schedule.steps, schedule.ends, schedule.roots
+    up, most, total = np.empty(largest[L_STATES]), np.empty(largest[L_STATES]), np.empty(largest[L_DELTAS])
+    for m in range(len(examples) - 1):
+        s, states, tables = examples[m, STRUCTURE], examples[m, STATES], examples[m, TABLES]
+        for i in range(examples[m + 1, STATES] - states):
+            up[i] = v_scores[states + i]
+            out_v[states + i] = 0.0
 
-        for q in range(f0, f1):
-            c, slot = schedule.factor[q], schedule.slot[q]
-            t = g.f_template[f0 + c]
-            at, size = g.tables[m] + g.f_table[f0 + c], g.ft_start[t + 1] - g.ft_start[t]
-            # The table seen from its parent: (outer, n, inner).
-            shape, arity = g.ft_shape_start[t], g.ft_arity[t]
-            n, inner = g.ft_shape[shape + slot], _stride(g.ft_shape, shape + slot, shape + arity)
-            below = out_f[at : at + size]
-            for y in range(size):
-                below[y] = f_scores[at + y]
-            for j in range(arity):
-                if j != slot:
-                    first, n_child = g.v_state[v0 + g.scope[g.f_scope[f0 + c] + j]], g.ft_shape[shape + j]
-                    _add_to_middle(up[first : first + n_child], _stride(g.ft_shape, shape + j, shape + arity), below)
-            sums = total[g.f_message[f0 + c] : g.f_message[f0 + c] + n]
-            _exponentiate(below, n, inner, temperature, most, sums)
-            first = g.v_state[v0 + g.scope[g.f_scope[f0 + c] + slot]]
+        for q in range(start[s, 0], start[s + 1, 0]):
+            at, size, room, parent = tables + steps[q, T_TABLE], steps[q, T_SIZE], steps[q, T_ROOM], steps[q, T_PARENT]
+            for y in range(at, at + size):
+                out_f[y] = f_scores[y]
+            for e in range(parent + 1, steps[q, T_END]):
+                slot_add(out_f, at, ends[e, E_OUTER], ends[e, E_STATES], ends[e, E_STRIDE], up, ends[e, E_STATE], 1.0)
+            to, n, stride = ends[parent, E_STATE], ends[parent, E_STATES], ends[parent, E_STRIDE]
+            slot_max(out_f, at, ends[parent, E_OUTER], n, stride, most, 0)
+            _exponentiate(out_f, at, size, n, stride, temperature, most, total, room)
             for k in range(n):
-                up[first + k] += most[k]
-                if sums[k] > 1.0:
-                    up[first + k] += temperature * np.log(sums[k])
+                up[to + k] += most[k]
+                if total[room + k] > 1.0:
+                    up[to + k] += temperature * np.log(total[room + k])
 
         log_partition[m] = 0.0
-        for r in range(schedule.root_start[s], schedule.root_start[s + 1]):
-            v = v0 + schedule.root[r]
-            t = g.v_template[v]
-            first, last = g.v_state[v], g.v_state[v] + g.vt_start[t + 1] - g.vt_start[t]
+        for r in range(start[s, 1], start[s + 1, 1]):
+            first, last = roots[r, 1], roots[r, 1] + roots[r, 2]
             top = -np.inf
             for i in range(first, last):
                 top = max(top, up[i])
@@ -327,89 +358,39 @@ def _sum_product(
                 return m
             mass = 0.0
             for i in range(first, last):
-                out_v[g.states[m] + i] = np.exp((up[i] - top) / temperature)
-                mass += out_v[g.states[m] + i]
+                out_v[states + i] = np.exp((up[i] - top) / temperature)
+                mass += out_v[states + i]
             for i in range(first, last):
-                out_v[g.states[m] + i] /= mass
+                out_v[states + i] /= mass
             log_partition[m] += top + temperature * np.log(mass)
 
-        for q in range(f1 - 1, f0 - 1, -1):
-            c, slot = schedule.factor[q], schedule.slot[q]
-            t = g.f_template[f0 + c]
-            scope = g.f_scope[f0 + c]
-            at, size = g.tables[m] + g.f_table[f0 + c], g.ft_start[t + 1] - g.ft_start[t]
-            shape, arity = g.ft_shape_start[t], g.ft_arity[t]
-            n, inner = g.ft_shape[shape + slot], _stride(g.ft_shape, shape + slot, shape + arity)
-            above = g.states[m] + g.v_state[v0 + g.scope[scope + slot]]
-            table = out_f[at : at + size]
+        for q in range(start[s + 1, 0] - 1, start[s, 0] - 1, -1):
+            at, room, parent = tables + steps[q, T_TABLE], steps[q, T_ROOM], steps[q, T_PARENT]
+            n = ends[parent, E_STATES]
             for k in range(n):
-                sent = total[g.f_message[f0 + c] + k]
-                most[k] = out_v[above + k] / sent if sent > 0.0 else 0.0
-            for start in range(0, size, n * inner):
-                for k in range(n):
-                    for i in range(start + k * inner, start + k * inner + inner):
-                        table[i] *= most[k]
-            for j in range(arity):
-                if j != slot:
-                    first = g.states[m] + g.v_state[v0 + g.scope[scope + j]]
-                    n_child, stride = g.ft_shape[shape + j], _stride(g.ft_shape, shape + j, shape + arity)
-                    _add_margin(table, n_child, stride, out_v[first : first + n_child])
+                sent = total[room + k]
+                most[k] = out_v[states + ends[parent, E_STATE] + k] / sent if sent > 0.0 else 0.0
+            slot_scale(out_f, at, ends[parent, E_OUTER], n, ends[parent, E_STRIDE], most, 0)
+            for e in range(parent + 1, steps[q, T_END]):
+                to = states + ends[e, E_STATE]
+                slot_sum(out_f, at, ends[e, E_OUTER], ends[e, E_STATES], ends[e, E_STRIDE], out_v, to)
     return -1
 
 
-@njit(cache=True, nogil=True)
-def _stride(shapes: Any, slot: int, end: int) -> int:
-    """How far apart neighbouring states of a slot lie in a table whose shape ends at ``end``."""
-    stride = 1
-    for j in range(slot + 1, end):
-        stride *= shapes[j]
-    return stride
-
-
-@njit(cache=True, nogil=True)
-def _add_to_middle(values: Any, inner: int, table: Any) -> None:
-    """table[o, k, i] += values[k]."""
-    n = len(values)
-    for start in range(0, len(table), n * inner):
-        if inner == 1:
-            row = table[start : start + n]
-            for k in range(n):
-                row[k] += values[k]
-        else:
-            for k in range(n):
-                row = table[start + k * inner : start + k * inner + inner]
-                add = values[k]
-                for i in range(inner):
-                    row[i] += add
-
-
-@njit(cache=True, nogil=True)
-def _exponentiate(table: Any, n: int, inner: int, temperature: float, most: Any, sums: Any) -> None:
-    """Turn table into exp((table - most) / T); most and sums run over all but the middle of (outer, n, inner)."""
-    for k in range(n):
-        most[k] = -np.inf
-        sums[k] = 0.0
-    for start in range(0, len(table), n * inner):
-        for k in range(n):
-            for i in range(start + k * inner, start + k * inner + inner):
-                most[k] = table[i] if table[i] > most[k] else most[k]
-    for start in range(0, len(table), n * inner):
-        for k in range(n):
-            top = most[k]
-            total = sums[k]
-            for i in range(start + k * inner, start + k * inner + inner):
+@inner
+def _exponentiate(
+    table: Any, at: int, size: int, n_states: int, stride: int, temperature: float, most: Any, total: Any, to: int
+) -> None:
+    """Turn the table into exp((table - most[k]) / T), k the state of the slot, and sum it into total[to + k]."""
+    for k in range(n_states):
+        total[to + k] = 0.0
+    y = at
+    while y < at + size:
+        for k in range(n_states):
+            top, mass = most[k], total[to + k]
+            for _ in range(stride):
                 # Where all is forbidden, -inf - -inf would be NaN.
-                table[i] = np.exp((table[i] - top) / temperature) if table[i] > -np.inf else 0.0
-                total += table[i]
-            sums[k] = total
-
-
-@njit(cache=True, nogil=True)
-def _add_margin(table: Any, n: int, inner: int, out: Any) -> None:
-    """out[k] += sum over all but the middle axis of (outer, n, inner)."""
-    for start in range(0, len(table), n * inner):
-        for k in range(n):
-            total = 0.0
-            for i in range(start + k * inner, start + k * inner + inner):
-                total += table[i]
-            out[k] += total
+                table[y] = np.exp((table[y] - top) / temperature) if table[y] > -np.inf else 0.0
+                mass += table[y]
+                y += 1
+            total[to + k] = mass

@@ -2,7 +2,8 @@
 
     score(x, y) = sum_t w_{y_t} . x_t + sum_t A[y_t, y_{t+1}] + start[y_1] + end[y_T]
 
-Blocks of factors: the K*K transitions first, then K for the first tag and K for the last (left out with boundary=False).
+Blocks of factors: the K*K transitions first, then K for the first tag and K for the last (left out with
+boundary=False).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError
-from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.features import Features
+from maxmargin.problems.factor_graphs import FactorGraphs, as_states
+from maxmargin.problems.features import Features, as_floats
 from maxmargin.problems.losses import variable_losses
 from maxmargin.problems.templates import Structure, Template
 
@@ -83,28 +84,44 @@ def _chain(length: int, boundary: bool) -> Structure:
     return Structure(np.zeros(length, np.int64), np.arange(length), kinds, np.zeros(len(kinds), np.int64), scopes)
 
 
-def stack_examples(parts: Sequence[Any], noun: str) -> tuple[Features, NDArray[np.int64]]:
-    """Stack the feature rows of all examples; CSR if any part is. Returns the features and the number of rows of each."""
+def stack_examples(parts: Sequence[Any], noun: str, name: str = "X") -> tuple[Features, NDArray[np.int64]]:
+    """Stack the feature rows of all examples, CSR if any part is; returns the features and how many rows each has."""
     if len(parts) == 0:
         raise DataError(f"There is no {noun}: the data is empty.")
-    checked = [part if sp.issparse(part) else np.asarray(part) for part in parts]
-    for m, part in enumerate(checked):
+    title, width = noun.capitalize(), None
+    checked: list[Any] = []
+    for m, given in enumerate(parts):
+        part: Any = given if sp.issparse(given) else np.asarray(given)
         if part.ndim != 2:
-            raise DataError(f"{noun.capitalize()} {m} has shape {part.shape}; expected (rows, features).")
+            raise DataError(f"{title} {m} has shape {part.shape}; expected (rows, features).")
         if part.shape[0] == 0:
-            raise DataError(f"{noun.capitalize()} {m} is empty.")
-        if part.shape[1] != checked[0].shape[1]:
-            raise DataError(f"{noun.capitalize()} {m} has {part.shape[1]} features; {noun} 0 has {checked[0].shape[1]}.")
-    stacked = sp.vstack(checked, format="csr") if any(map(sp.issparse, checked)) else np.concatenate(checked)
-    return Features(stacked, f"the stacked {noun}s"), np.array([part.shape[0] for part in checked], np.int64)
+            raise DataError(f"{title} {m} is empty.")
+        width = part.shape[1] if width is None else width
+        if part.shape[1] != width:
+            raise DataError(f"{title} {m} has {part.shape[1]} features; {noun} 0 has {width}.")
+        checked.append(part if sp.issparse(part) else as_floats(part, f"{title} {m}: {name}"))
+    return stack_features(checked, title, name), np.array([part.shape[0] for part in checked], np.int64)
+
+
+def stack_features(parts: Sequence[Any], title: str, name: str) -> Features:
+    """Stack checked parts, CSR if any of them is; what is wrong with their numbers is said of the part that has it."""
+    stacked = sp.vstack(parts, format="csr") if any(map(sp.issparse, parts)) else np.concatenate(parts)
+    try:
+        return Features(stacked, f"the stacked {name}")
+    except DataError:
+        for m, part in enumerate(parts):
+            Features(part, f"{title} {m}: {name}")
+        raise
 
 
 def join_labels(labels: Sequence[ArrayLike], lengths: NDArray[np.int64], noun: str) -> NDArray[np.int32]:
     """Concatenate the labels of all examples after checking their lengths."""
     if len(labels) != len(lengths):
         raise DataError(f"There are {len(lengths)} examples, but {len(labels)} {noun}.")
-    parts = [np.asarray(one) for one in labels]
-    for m, part in enumerate(parts):
+    parts = []
+    for m, one in enumerate(labels):
+        part = np.asarray(one)
         if part.shape != (lengths[m],):
             raise DataError(f"Example {m} has {lengths[m]} rows, but its {noun} have shape {part.shape}.")
-    return np.concatenate(parts).astype(np.int32)
+        parts.append(as_states(part, f"Example {m}: its {noun}"))
+    return np.concatenate(parts)

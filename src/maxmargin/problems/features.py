@@ -12,14 +12,14 @@ one row for all B blocks are then sums of contiguous rows of the weights, which 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError
+from maxmargin.kernels import inner
 
 
 class FeatureArrays(NamedTuple):
@@ -45,12 +45,12 @@ class Features:
     def __init__(self, matrix: Any, name: str = "X") -> None:
         self.name = name
         if sp.issparse(matrix):
-            csr = sp.csr_array(matrix)
+            csr: Any = sp.csr_array(cast(Any, matrix))
             if not csr.has_canonical_format:
                 # The arrays are the caller's, and summing duplicates works in place.
                 csr = csr.copy()
                 csr.sum_duplicates()
-            data = _floats(csr.data, name)
+            data = as_floats(csr.data, name)
             if data.size and not np.isfinite(data).all():
                 at = int(np.flatnonzero(~np.isfinite(data))[0])
                 row = int(np.searchsorted(csr.indptr, at, side="right") - 1)
@@ -67,8 +67,10 @@ class Features:
         else:
             dense = np.asarray(matrix)
             if dense.ndim != 2:
-                raise DataError(f"{name} has {dense.ndim} dimension(s), shape {dense.shape}; expected 2: (rows, features).")
-            dense = np.ascontiguousarray(_floats(dense, name))
+                raise DataError(
+                    f"{name} has {dense.ndim} dimension(s), shape {dense.shape}; expected 2: (rows, features)."
+                )
+            dense = np.ascontiguousarray(as_floats(dense, name))
             bad = ~np.isfinite(dense)
             if bad.any():
                 row, column = (int(k) for k in np.argwhere(bad)[0])
@@ -104,16 +106,19 @@ class Features:
         return cls(np.ones((1, 1)), "the constant feature")
 
 
-def _floats(values: NDArray[Any], name: str) -> NDArray[Any]:
+def as_floats(values: NDArray[Any], name: str) -> NDArray[Any]:
+    """Real numbers as float32 if they are that already, else as float64."""
     if values.dtype == np.float32 or values.dtype == np.float64:
         return values
     try:
-        return values.astype(np.float64)
+        if values.dtype.kind in "biufO":
+            return values.astype(np.float64)
     except (TypeError, ValueError):
-        raise DataError(f"{name} holds values that are not numbers (dtype {values.dtype}).") from None
+        pass
+    raise DataError(f"{name} holds values that are not real numbers (dtype {values.dtype}).")
 
 
-@njit(cache=True, nogil=True)
+@inner
 def score_row(features: Any, row: int, weights: Any, first: int, last: int, out: Any, at: int) -> None:
     """out[at + b - first] = x_row . weights[:, b] for b in first..last-1."""
     indptr, indices, data, dense = features.indptr, features.indices, features.data, features.dense
@@ -134,7 +139,7 @@ def score_row(features: Any, row: int, weights: Any, first: int, last: int, out:
                     out[at + b] += x * weights[column, first + b]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def add_row(features: Any, row: int, weights: Any, first: int, last: int, change: Any, at: int, scale: float) -> None:
     """weights[:, b] += scale * change[at + b - first] * x_row for b in first..last-1."""
     indptr, indices, data, dense = features.indptr, features.indices, features.data, features.dense

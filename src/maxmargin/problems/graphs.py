@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.problems.chains import join_labels, stack_examples
+from maxmargin.problems.chains import join_labels, stack_examples, stack_features
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.features import Features
+from maxmargin.problems.features import Features, as_floats
 from maxmargin.problems.losses import variable_losses
-from maxmargin.problems.templates import Structure, Template
+from maxmargin.problems.templates import Structure, Template, first_repeat
 
 
 def graph_problem(
@@ -44,7 +44,7 @@ def graph_problem(
     if edge_weights not in ("full", "potts"):
         raise OptionError(f'edge_weights={edge_weights!r} is not known; use "full" or "potts".')
     parts = [check_graph(m, graph) for m, graph in enumerate(graphs)]
-    rows, sizes = stack_examples([part[0] for part in parts], "graph")
+    rows, sizes = stack_examples([part[0] for part in parts], "graph", "node_features")
     joined = None if labels is None else join_labels(labels, sizes, "labels")
     edge_counts = np.array([len(part[1]) for part in parts], np.int64)
     own_features = any(part[2] is not None for part in parts)
@@ -52,9 +52,9 @@ def graph_problem(
         widths = {part[2].shape[1] for part in parts if part[2] is not None}
         if len(widths) > 1 or any(part[2] is None for part in parts):
             raise DataError("Some graphs have other edge features than the rest; all need the same number.")
-        edge_rows = Features(np.concatenate([part[2] for part in parts]), "the stacked edge features")
-        if not len(edge_rows.arrays.dense):
-            edge_rows = Features(np.zeros((1, widths.pop())), "the stacked edge features")
+        edge_rows = stack_features([part[2] for part in parts], "Graph", "edge_features")
+        if edge_rows.shape[0] == 0:
+            edge_rows = Features(np.zeros((1, widths.pop())), "edge_features")
     else:
         edge_rows = Features.constant()
 
@@ -94,23 +94,36 @@ def check_graph(m: int, graph: Any) -> tuple[Any, NDArray[np.int64], NDArray[Any
     if not isinstance(graph, tuple | list) or len(graph) not in (2, 3):
         raise DataError(f"Graph {m} must be a tuple (node_features, edges) or (node_features, edges, edge_features).")
     nodes = graph[0] if hasattr(graph[0], "shape") else np.asarray(graph[0])
+    if nodes.ndim != 2:
+        raise DataError(f"Graph {m} has shape {nodes.shape}; expected (rows, features).")
     edges = np.asarray(graph[1])
     if edges.size == 0:
         edges = np.empty((0, 2), np.int64)
     if edges.ndim != 2 or edges.shape[1] != 2 or not np.issubdtype(edges.dtype, np.integer):
-        raise DataError(f"Graph {m}: edges have shape {edges.shape}, dtype {edges.dtype}; expected whole numbers (n_edges, 2).")
+        raise DataError(
+            f"Graph {m}: edges have shape {edges.shape}, dtype {edges.dtype}; expected whole numbers (n_edges, 2)."
+        )
     edges = np.ascontiguousarray(edges, np.int64)
     n = nodes.shape[0]
     wrong = np.flatnonzero((edges < 0).any(axis=1) | (edges >= n).any(axis=1))
     if len(wrong):
-        e = int(wrong[0])
-        raise DataError(f"Graph {m}: edge {e} joins nodes {edges[e, 0]} and {edges[e, 1]}, but the graph has nodes 0 to {n - 1} only.")
+        i, j = edges[wrong[0]]
+        raise DataError(
+            f"Graph {m}: edge {wrong[0]} joins nodes {i} and {j}, but the graph has nodes 0 to {n - 1} only."
+        )
     loops = np.flatnonzero(edges[:, 0] == edges[:, 1])
     if len(loops):
         raise DataError(f"Graph {m}: edge {loops[0]} joins node {edges[loops[0], 0]} with itself.")
+    twice = first_repeat(edges)
+    if twice is not None:
+        i, j = edges[twice[1]]
+        raise DataError(f"Graph {m}: edges {twice[0]} and {twice[1]} both join nodes {i} and {j}.")
     if len(graph) == 2 or graph[2] is None:
         return nodes, edges, None
-    features = np.asarray(graph[2])
+    features = as_floats(np.asarray(graph[2]), f"Graph {m}: edge_features")
     if features.ndim != 2 or len(features) != len(edges):
-        raise DataError(f"Graph {m} has {len(edges)} edges, but its edge features have shape {features.shape}; expected (n_edges, q).")
+        raise DataError(
+            f"Graph {m} has {len(edges)} edges, but its edge features have shape {features.shape}; "
+            "expected (n_edges, q)."
+        )
     return nodes, edges, features

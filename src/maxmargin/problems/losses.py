@@ -1,8 +1,8 @@
 """Task losses that decompose over variables, as tables in *states* coordinates.
 
-"hamming": the fraction of the example's variables that are wrong. "count": their number. An array of length K (or of one
-entry a variable of the example) is the cost of getting a variable wrong by its true label; a (K, K) array is the cost
-``table[truth, predicted]``, divided by the number of variables of the example.
+"hamming": the fraction of the example's variables that are wrong. "count": their number. An array of length K (or of
+one entry a variable of the example) is the cost of getting a variable wrong by its true label; a (K, K) array is the
+cost ``table[truth, predicted]``, divided by the number of variables of the example.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def variable_losses(
             raise DataError("The loss table must hold finite costs that are not negative.")
         if table.ndim == 1:
             if (np.asarray(n_variables) != len(table)).any():
-                raise DataError(f"loss has {len(table)} costs; expected one for each of the {int(n_variables[0])} labels.")
+                raise DataError(
+                    f"loss has {len(table)} costs; expected one for each of the {int(n_variables[0])} labels."
+                )
             tables = np.repeat(np.tile(table, len(n_variables)) * share, n_states)
         elif table.ndim == 2:
             if table.shape[0] != table.shape[1] or (n_states != len(table)).any():

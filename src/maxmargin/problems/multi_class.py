@@ -1,4 +1,4 @@
-"""Binary and multi-class problems (Cutting section 3.1): one variable an example, one block of weights a class, no factors."""
+"""Binary and multi-class problems (Cutting section 3.1): one variable an example, a block of weights a class."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from maxmargin.errors import DataError
-from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.factor_graphs import FactorGraphs, as_states
 from maxmargin.problems.features import Features
 from maxmargin.problems.losses import variable_losses
 from maxmargin.problems.templates import Structure, Template
 
 
 def multi_class_problem(
-    X: Any, y: ArrayLike | None, n_classes: int, loss: str | ArrayLike = "hamming", sample_weight: ArrayLike | None = None
+    X: Any,
+    y: ArrayLike | None,
+    n_classes: int,
+    loss: str | ArrayLike = "hamming",
+    sample_weight: ArrayLike | None = None,
 ) -> FactorGraphs:
     """Build the problem of a multi-class data set: score(x, k) = w_k . x.
 
@@ -38,18 +42,20 @@ def binary_problem(
     return _one_variable(X, y, Template([-1, 0]), loss, sample_weight)
 
 
-def _one_variable(X: Any, y: ArrayLike | None, template: Template, loss: str | ArrayLike, weight: ArrayLike | None) -> FactorGraphs:
+def _one_variable(
+    X: Any, y: ArrayLike | None, template: Template, loss: str | ArrayLike, weight: ArrayLike | None
+) -> FactorGraphs:
     features = X if isinstance(X, Features) else Features(X)
     n = features.shape[0]
     labels = None
     if y is not None:
-        labels = np.asarray(y, np.int32)
+        labels = as_states(y, "y")
         if labels.shape != (n,):
             raise DataError(f"X has {n} rows, but y has shape {labels.shape}; expected ({n},).")
     ones = np.ones(n, np.int64)
     losses = None if labels is None else variable_losses(labels, ones * template.n_states[0], ones, loss)
     structure = Structure([0], [0])
     return FactorGraphs(
-        [structure], np.zeros(n, np.int32), [template], [], features, Features.constant(), np.arange(n), 0 * ones, labels, losses,
+        [structure], 0 * ones, [template], [], features, Features.constant(), np.arange(n), 0 * ones, labels, losses,
         weights=weight,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Multi-label problems (Intractable section 5, Soft section 6): one binary variable a label, one factor a pair of labels.
+"""Multi-label problems (Intractable section 5, Soft section 6): a binary variable a label, a factor a pair of labels.
 
     score(x, y) = sum_i (w_i . x) y_i + sum_{(i, j) in edges} w_ij y_i y_j
 
@@ -15,10 +15,10 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.factor_graphs import FactorGraphs, as_states
 from maxmargin.problems.features import Features
 from maxmargin.problems.losses import variable_losses
-from maxmargin.problems.templates import Structure, Template
+from maxmargin.problems.templates import Structure, Template, first_repeat
 
 
 def multi_label_problem(
@@ -49,8 +49,14 @@ def multi_label_problem(
     labels = None
     if Y is not None:
         if np.shape(Y) != (n, n_labels):
-            raise DataError(f"Y has shape {np.shape(Y)}; expected ({n}, {n_labels}): a row for each row of X, a column a label.")
-        labels = np.asarray(Y, np.int32).ravel()
+            raise DataError(
+                f"Y has shape {np.shape(Y)}; expected ({n}, {n_labels}): a row for each row of X, a column a label."
+            )
+        labels = as_states(Y, "Y").ravel()
+        wrong = np.flatnonzero((labels != 0) & (labels != 1))
+        if len(wrong):
+            row, column = divmod(int(wrong[0]), n_labels)
+            raise DataError(f"Y[{row}, {column}] is {labels[wrong[0]]}; a label is 0 or 1.")
     structure = Structure(
         np.arange(n_labels), np.zeros(n_labels, np.int64), np.arange(len(edges)), np.zeros(len(edges), np.int64), edges
     )
@@ -91,22 +97,30 @@ def label_edges(edges: str | ArrayLike, Y: NDArray[Any]) -> NDArray[np.int64]:
     if pairs.size == 0:
         return np.empty((0, 2), np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
-        raise DataError(f"edges has shape {pairs.shape}, dtype {pairs.dtype}; expected whole numbers of shape (n_edges, 2).")
+        raise DataError(
+            f"edges has shape {pairs.shape}, dtype {pairs.dtype}; expected whole numbers of shape (n_edges, 2)."
+        )
     pairs = np.sort(pairs.astype(np.int64), axis=1)
     for e, (i, j) in enumerate(pairs):
         if i < 0 or j >= n_labels:
             raise DataError(f"Edge {e} joins labels {i} and {j}, but there are labels 0 to {n_labels - 1} only.")
         if i == j:
             raise DataError(f"Edge {e} joins label {i} with itself.")
-    if len(np.unique(pairs, axis=0)) != len(pairs):
-        raise DataError("Some edge is given twice.")
+    twice = first_repeat(pairs)
+    if twice is not None:
+        i, j = pairs[twice[0]]
+        raise DataError(f"Edges {twice[0]} and {twice[1]} both join labels {i} and {j}.")
     return pairs
 
 
 def _mutual_information_tree(Y: NDArray[Any]) -> NDArray[np.int64]:
-    n, n_labels = Y.shape
+    n_labels = Y.shape[1]
+    if n_labels < 2:
+        return np.empty((0, 2), np.int64)
+    # Without rows all information is 0, and any tree is a best one.
+    n = max(len(Y), 1)
     ones = Y.astype(np.float64)
-    p = ones.mean(axis=0)
+    p = ones.sum(axis=0) / n
     joint = ones.T @ ones / n
     information = np.zeros((n_labels, n_labels))
     for both, first, second in (

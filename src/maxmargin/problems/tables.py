@@ -1,9 +1,10 @@
 """Operations on one slot of a factor's table.
 
-A table of joint states in C order, seen from the variable in slot j, has shape (outer, n_states, stride): outer counts the
-joint states of the variables before it, stride those after it. `at` is where the table begins; `to` is where the vector of
-length n_states begins. Pairs of binary variables are by far the most common tables, and loops of length 2 cost more than
-they do, so they are spelled out: state k then has the two entries k * stride and k * stride + 3 - stride.
+A table of joint states in C order, seen from the variable in slot j, has shape (outer, n_states, stride): outer counts
+the joint states of the variables before it, stride those after it. `at` is where the table begins; `to` is where the
+vector of length n_states begins. Pairs of binary variables are by far the most common tables, and loops of length 2
+cost more than they do, so they are spelled out: state k then has the two entries k * stride and k * stride + 3 -
+stride.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from maxmargin.kernels import inner
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@inner
 def slot_max(table: Any, at: int, outer: int, n_states: int, stride: int, out: Any, to: int) -> None:
     """out[to + k] = the largest entry whose variable is in state k."""
     if n_states == 2 and outer * stride == 2:
@@ -33,7 +35,7 @@ def slot_max(table: Any, at: int, outer: int, n_states: int, stride: int, out: A
             out[to + k] = most
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@inner
 def slot_sum(table: Any, at: int, outer: int, n_states: int, stride: int, out: Any, to: int) -> None:
     """out[to + k] += the sum of the entries whose variable is in state k."""
     if n_states == 2 and outer * stride == 2:
@@ -50,7 +52,7 @@ def slot_sum(table: Any, at: int, outer: int, n_states: int, stride: int, out: A
             out[to + k] += total
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@inner
 def slot_add(table: Any, at: int, outer: int, n_states: int, stride: int, vector: Any, to: int, sign: float) -> None:
     """Add sign * vector[to + k] to the entries whose variable is in state k."""
     if n_states == 2 and outer * stride == 2:
@@ -69,7 +71,7 @@ def slot_add(table: Any, at: int, outer: int, n_states: int, stride: int, vector
                 y += 1
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@inner
 def slot_scale(table: Any, at: int, outer: int, n_states: int, stride: int, vector: Any, to: int) -> None:
     """Multiply the entries whose variable is in state k by vector[to + k]."""
     if n_states == 2 and outer * stride == 2:

@@ -3,7 +3,8 @@
 A `Template` maps each (joint) state of a variable or factor to a *block*, a row of the weight matrix, or to -1 for
 "scores 0"; it may add fixed, unlearned scores, where ``-inf`` forbids the state. A `Structure` is the shape of one
 example's graph: which template and which feature row each variable and factor has, and each factor's scope. Examples of
-the same shape (all multi-label examples; all chains of one length) share one structure, so memory holds each shape once.
+the same shape (all multi-label examples; all chains of one length) share one structure, so memory holds each shape
+once.
 
 Joint states are numbered in C order: the last variable of the scope changes fastest.
 """
@@ -36,9 +37,12 @@ class Template:
     n_states: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        blocks = np.ascontiguousarray(self.blocks, np.int32)
+        blocks = np.asarray(self.blocks)
         if blocks.ndim == 0 or blocks.size == 0:
-            raise DataError(f"A template needs at least one state for each variable; its blocks have shape {blocks.shape}.")
+            raise DataError(f"A template needs at least one state a variable; its blocks have shape {blocks.shape}.")
+        if not np.issubdtype(blocks.dtype, np.integer):
+            raise DataError(f"A template's blocks must be whole numbers; found dtype {blocks.dtype}.")
+        blocks = np.ascontiguousarray(blocks, np.int32)
         if blocks.min() < -1:
             raise DataError(f"A template names block {blocks.min()}; blocks are rows of the weight matrix, or -1.")
         scores = np.zeros(blocks.shape) if self.scores is None else np.ascontiguousarray(self.scores, np.float64)
@@ -72,6 +76,13 @@ class Structure:
         The same for factors.
     scopes : list of tuples of int, or int array (F, arity)
         The variables of each factor, numbered inside the example.
+
+    Attributes
+    ----------
+    scope : int array
+        All scopes, one after the other.
+    arity : int array (F,)
+        Number of variables in each.
     """
 
     variable_templates: Any
@@ -79,32 +90,63 @@ class Structure:
     factor_templates: Any = ()
     factor_rows: Any = ()
     scopes: Any = ()
+    scope: NDArray[np.int64] = field(init=False, repr=False)
+    arity: NDArray[np.int64] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("variable_templates", "variable_rows", "factor_templates", "factor_rows"):
-            object.__setattr__(self, name, _vector(getattr(self, name), name))
+            object.__setattr__(self, name, _vector(getattr(self, name), name).astype(np.int32))
         if len(self.variable_templates) != len(self.variable_rows):
             raise DataError(
                 f"A structure has {len(self.variable_templates)} variable templates and {len(self.variable_rows)} "
                 "variable rows; it needs one of each per variable."
             )
-        scopes = [tuple(int(v) for v in scope) for scope in self.scopes]
-        if not len(self.factor_templates) == len(self.factor_rows) == len(scopes):
+        if not len(self.factor_templates) == len(self.factor_rows) == len(self.scopes):
             raise DataError(
-                f"A structure has {len(self.factor_templates)} factor templates, {len(self.factor_rows)} factor rows and "
-                f"{len(scopes)} scopes; it needs one of each per factor."
+                f"A structure has {len(self.factor_templates)} factor templates, {len(self.factor_rows)} factor rows "
+                f"and {len(self.scopes)} scopes; it needs one of each per factor."
             )
+        if isinstance(self.scopes, np.ndarray) and self.scopes.ndim == 2:
+            arity = np.full(len(self.scopes), self.scopes.shape[1], np.int64)
+            scope = self.scopes.ravel()
+        else:
+            object.__setattr__(self, "scopes", [tuple(one) for one in self.scopes])
+            arity = np.array([len(one) for one in self.scopes], np.int64)
+            scope = np.array([v for one in self.scopes for v in one])
+        object.__setattr__(self, "arity", arity)
+        object.__setattr__(self, "scope", _vector(scope, "scopes"))
+        self._check_scopes()
+
+    def _check_scopes(self) -> None:
         n = len(self.variable_templates)
-        for c, scope in enumerate(scopes):
-            if any(v < 0 or v >= n for v in scope):
-                raise DataError(f"Factor {c} joins variables {scope}, but the example has variables 0 to {n - 1} only.")
-            if len(set(scope)) != len(scope):
-                raise DataError(f"Factor {c} joins variables {scope}: a variable may stand in a scope only once.")
-        object.__setattr__(self, "scopes", scopes)
+        factor = np.repeat(np.arange(len(self.arity)), self.arity)
+        wrong = np.flatnonzero((self.scope < 0) | (self.scope >= n))
+        if len(wrong):
+            c = int(factor[wrong[0]])
+            raise DataError(
+                f"Factor {c} joins variables {self._shown(c)}, but the example has variables 0 to {n - 1} only."
+            )
+        keys = np.sort(factor * n + self.scope)
+        twice = np.flatnonzero(keys[1:] == keys[:-1])
+        if len(twice):
+            c = int(keys[twice[0]] // n)
+            raise DataError(f"Factor {c} joins variables {self._shown(c)}: a variable may stand in a scope only once.")
+
+    def _shown(self, factor: int) -> tuple[int, ...]:
+        return tuple(int(v) for v in self.scopes[factor])
+
+    def scope_lists(self) -> list[list[int]]:
+        """The variables of each factor, as lists of plain ints."""
+        scope, ends = self.scope.tolist(), np.cumsum(self.arity).tolist()
+        return [scope[end - n : end] for n, end in zip(self.arity.tolist(), ends, strict=True)]
 
     def is_forest(self) -> bool:
         """Whether the graph of variables and factors has no cycle, so that the local polytope is exact."""
-        parent = list(range(len(self.variable_templates)))
+        n = len(self.variable_templates)
+        # Each factor joins `arity` trees into one, so most graphs have too many to be forests.
+        if self.arity.sum() - len(self.arity) >= n:
+            return False
+        parent = list(range(n))
 
         def root(v: int) -> int:
             while parent[v] != v:
@@ -112,7 +154,7 @@ class Structure:
                 v = parent[v]
             return v
 
-        for scope in self.scopes:
+        for scope in filter(None, self.scope_lists()):
             roots = {root(v) for v in scope}
             if len(roots) < len(scope):
                 return False
@@ -122,10 +164,24 @@ class Structure:
         return True
 
 
-def _vector(values: ArrayLike, name: str) -> NDArray[np.int32]:
+def first_repeat(edges: NDArray[np.int64]) -> tuple[int, int] | None:
+    """The first edge (E, 2) that joins the same two ends as an earlier one, in either order: (earlier, later)."""
+    if len(edges) < 2:
+        return None
+    low, high = edges.min(axis=1), edges.max(axis=1)
+    keys = low * (high.max() + 1) + high
+    order = np.argsort(keys, kind="stable")
+    repeats = np.flatnonzero(keys[order[1:]] == keys[order[:-1]])
+    if len(repeats) == 0:
+        return None
+    at = repeats[np.argmin(order[repeats + 1])]
+    return int(order[at]), int(order[at + 1])
+
+
+def _vector(values: ArrayLike, name: str) -> NDArray[np.int64]:
     vector = np.asarray(values)
     if vector.size == 0:
-        return np.empty(0, np.int32)
+        return np.empty(0, np.int64)
     if vector.ndim != 1 or not np.issubdtype(vector.dtype, np.integer):
         raise DataError(f"{name} must be a vector of whole numbers; found shape {vector.shape}, dtype {vector.dtype}.")
-    return vector.astype(np.int32)
+    return vector.astype(np.int64)

@@ -1,1 +1,1 @@
-"""reporting."""
+"""Reporting: progress in a terminal, and plots. Nothing is imported here, since each module has its price."""

@@ -1,1 +1,49 @@
-"""solvers."""
+"""Solvers: one algorithm a file. A solver takes a problem and returns a `Result` with a certificate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from maxmargin.errors import OptionError
+from maxmargin.solvers.monitor import Callback, Monitor, Report, Silent
+from maxmargin.solvers.result import CERTIFICATES, Result, Status
+from maxmargin.solvers.soft_bcfw import SoftBCFW
+
+#: All solvers by name.
+SOLVERS: dict[str, type[Any]] = {SoftBCFW.name: SoftBCFW}
+
+
+def make_solver(solver: Any, problem: Any = None) -> Any:
+    """A solver object from its name, "auto", or an object that is one already.
+
+    Parameters
+    ----------
+    solver : str or solver object
+    problem : FactorGraphs
+        What "auto" chooses for.
+    """
+    if isinstance(solver, str):
+        if solver == "auto":
+            return SoftBCFW()
+        if solver not in SOLVERS:
+            raise OptionError(f'solver={solver!r} is not known; use "auto" or one of: {", ".join(sorted(SOLVERS))}.')
+        return SOLVERS[solver]()
+    if not hasattr(solver, "solve"):
+        raise OptionError(
+            f"solver={solver!r} is neither a name nor a solver object; names are: auto, {', '.join(sorted(SOLVERS))}."
+        )
+    return solver
+
+
+__all__ = [
+    "CERTIFICATES",
+    "SOLVERS",
+    "Callback",
+    "Monitor",
+    "Report",
+    "Result",
+    "Silent",
+    "SoftBCFW",
+    "Status",
+    "make_solver",
+]

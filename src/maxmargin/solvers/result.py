@@ -55,7 +55,9 @@ class Result:
     history : dict of float arrays
         One entry per check: ``n_passes, seconds, primal, dual, gap, monitor_seconds`` and more; ready for a data frame.
     solver, options : str, dict
-        What ran.
+        What ran, and why.
+    state : object
+        The solver's state, to go on from: pass it back as ``state=``.
     """
 
     status: Status
@@ -70,6 +72,7 @@ class Result:
     history: dict[str, NDArray[Any]] = field(repr=False)
     solver: str = ""
     options: dict[str, Any] = field(default_factory=dict, repr=False)
+    state: Any = field(default=None, repr=False, compare=False)
 
     def summary(self) -> str:
         """One sentence about the outcome."""

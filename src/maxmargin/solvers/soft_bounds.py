@@ -20,28 +20,29 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from maxmargin.problems.factor_graphs import (
-    F_MESSAGE, F_ROW, F_SCOPE, F_TABLE, F_TEMPLATE, FACTORS, G_AT, G_BLOCK, G_BLOCK_END, G_FIRST, G_LAST, G_ROW, I_MESSAGE,
-    I_OUTER, I_STRIDE, I_TABLE, K_ARITY, K_SIZE, K_SLOTS, K_START, L_BUFFER, L_MESSAGES, L_SLOTS, L_STATES, L_TABLES, MESSAGES, P_I,
-    P_J, P_STATE_I, P_STATE_J, S_FACTOR_GROUPS, S_FACTORS, S_VARIABLE_GROUPS, S_VARIABLES, SLOT_MESSAGE, SLOT_OUTER, SLOT_STATES, SLOT_STRIDE, STATES, STRUCTURE, TABLES,
+from maxmargin.kernels import inner, kernel
+from maxmargin.problems.layout import (
+    F_DELTA, F_MESSAGE, F_ROW, F_SCOPE, F_TABLE, F_TEMPLATE, FACTORS, G_AT, G_BLOCK, G_BLOCK_END, G_FIRST, G_LAST, G_ROW, I_DELTA,
+    I_OUTER, I_STRIDE, I_TABLE, K_ARITY, K_SIZE, K_SLOTS, K_START, L_BUFFER, L_DELTAS, L_SLOTS, L_STATES, L_TABLES, MESSAGES, P_I,
+    P_J, P_STATE_I, P_STATE_J, S_FACTOR_GROUPS, S_FACTORS, S_VARIABLE_GROUPS, S_VARIABLES, SLOT_DELTA, SLOT_OUTER, SLOT_STATES, SLOT_STRIDE, STATES, STRUCTURE, TABLES,
     V_DEGREE, V_INCIDENT, V_ROW, V_STATE, V_TEMPLATE, VARIABLES, side_scores,
 )  # fmt: skip
 from maxmargin.problems.features import add_row
-from maxmargin.problems.tables import slot_add, slot_max, slot_scale, slot_sum
+from maxmargin.problems.tables import slot_add, slot_max, slot_sum
+from maxmargin.solvers.soft_coupling import repair_table
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hinges(
     g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, mu: Any, table: Any, nu: Any, rho: float, polish: int, soft: bool,
-    out: Any,
+    begin: int, end: int, out: Any,
 ) -> None:  # fmt: skip
-    """Upper bound (M,) on each example's relaxed hinge, after `polish` rounds of descent on its messages."""
+    """Upper bound on the relaxed hinge of examples begin to end - 1, into out[m], after `polish` rounds of descent on its messages."""
     largest = g.largest
     buffer = np.empty(largest[L_BUFFER])
     theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    delta, high = np.empty(largest[L_MESSAGES]), np.empty(largest[L_MESSAGES])
+    delta, high = np.empty(largest[L_DELTAS]), np.empty(largest[L_DELTAS])
     shared = np.empty(largest[L_STATES])
     examples, variables, factors, labels = g.examples, g.variables, g.factors, g.labels
     v_kinds, f_kinds, slots, scope, incident = g.variable_kinds, g.factor_kinds, g.slots, g.scope, g.incident
@@ -49,11 +50,19 @@ def hinges(
     v_block, v_fixed, v_scores = g.variable_block, g.variable_fixed, g.variable_scores
     f_block, f_fixed, f_scores, pairs = g.factor_block, g.factor_fixed, g.factor_scores, g.pairs
     inverse = 1.0 / rho
-    for m in range(len(g.weight)):
+    for m in range(begin, end):
         s = examples[m, STRUCTURE]
         v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
-        n, n_factors = examples[m + 1, VARIABLES] - examples[m, VARIABLES], examples[m + 1, FACTORS] - examples[m, FACTORS]
-        states, tables, messages, first = examples[m, STATES], examples[m, TABLES], examples[m, MESSAGES], examples[m, VARIABLES]
+        n, n_factors = (
+            examples[m + 1, VARIABLES] - examples[m, VARIABLES],
+            examples[m + 1, FACTORS] - examples[m, FACTORS],
+        )
+        states, tables, messages, first = (
+            examples[m, STATES],
+            examples[m, TABLES],
+            examples[m, MESSAGES],
+            examples[m, VARIABLES],
+        )
         side_scores(
             examples[m, V_ROW], structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS], v_groups, v0, variables,
             v_kinds, v_block, v_fixed, v_scores, states, v_features, w_v, buffer, theta_v, 0,
@@ -70,13 +79,13 @@ def hinges(
 
         # Messages nu + (mu_c - mu_i) / rho, and the factors' scores reparametrised by them.
         for c in range(n_factors):
-            tab, msg = factors[f0 + c, F_TABLE], factors[f0 + c, F_MESSAGE]
+            tab, msg, here = factors[f0 + c, F_TABLE], messages + factors[f0 + c, F_MESSAGE], factors[f0 + c, F_DELTA]
             i, j = pairs[f0 + c, P_STATE_I], pairs[f0 + c, P_STATE_J]
             if i >= 0 and not soft:
                 p1, p2, p3 = table[tables + tab + 1], table[tables + tab + 2], table[tables + tab + 3]
-                to_i = nu[messages + msg + 1] + 2.0 * inverse * (p2 + p3 - mu[states + i + 1])
-                to_j = nu[messages + msg + 3] + 2.0 * inverse * (p1 + p3 - mu[states + j + 1])
-                delta[msg], delta[msg + 1], delta[msg + 2], delta[msg + 3] = 0.0, to_i, 0.0, to_j
+                to_i = nu[msg] + 2.0 * inverse * (p2 + p3 - mu[states + i + 1])
+                to_j = nu[msg + 1] + 2.0 * inverse * (p1 + p3 - mu[states + j + 1])
+                delta[here], delta[here + 1], delta[here + 2], delta[here + 3] = 0.0, to_i, 0.0, to_j
                 total -= theta_f[tab + 2 * labels[first + pairs[f0 + c, P_I]] + labels[first + pairs[f0 + c, P_J]]]
                 theta_f[tab + 1] -= to_j
                 theta_f[tab + 2] -= to_i
@@ -85,48 +94,38 @@ def hinges(
             t, at, joint = factors[f0 + c, F_TEMPLATE], factors[f0 + c, F_SCOPE], 0
             for j in range(f_kinds[t, K_ARITY]):
                 z = f_kinds[t, K_SLOTS] + j
-                n_states, stride, outer, to = slots[z, SLOT_STATES], slots[z, SLOT_STRIDE], slots[z, SLOT_OUTER], msg + slots[z, SLOT_MESSAGE]
+                n_states, stride, outer, to = (
+                    slots[z, SLOT_STATES],
+                    slots[z, SLOT_STRIDE],
+                    slots[z, SLOT_OUTER],
+                    here + slots[z, SLOT_DELTA],
+                )
                 state = states + variables[v0 + scope[at + j], V_STATE]
                 joint += stride * labels[first + scope[at + j]]
                 for k in range(n_states):
                     delta[to + k] = -mu[state + k]
                 slot_sum(table, tables + tab, outer, n_states, stride, delta, to)
                 for k in range(n_states):
-                    delta[to + k] = nu[messages + to + k] + delta[to + k] * inverse
+                    delta[to + k] *= inverse
+                    if k > 0:
+                        delta[to + k] += nu[msg + slots[z, SLOT_DELTA] - j + k - 1]
                     penalty += delta[to + k] * delta[to + k]
             total -= theta_f[tab + joint]
             for j in range(f_kinds[t, K_ARITY]):
                 z = f_kinds[t, K_SLOTS] + j
                 slot_add(
-                    theta_f, tab, slots[z, SLOT_OUTER], slots[z, SLOT_STATES], slots[z, SLOT_STRIDE], delta, msg + slots[z, SLOT_MESSAGE], -1.0
+                    theta_f,
+                    tab,
+                    slots[z, SLOT_OUTER],
+                    slots[z, SLOT_STATES],
+                    slots[z, SLOT_STRIDE],
+                    delta,
+                    here + slots[z, SLOT_DELTA],
+                    -1.0,
                 )
 
-        # Star updates: minimise exactly over all messages to one variable, in turn.
         for _ in range(polish):
-            for v in range(n):
-                i0 = variables[v0 + v, V_INCIDENT]
-                i1 = i0 + variables[v0 + v, V_DEGREE]
-                if i0 == i1:
-                    continue
-                n_states, state = v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE], variables[v0 + v, V_STATE]
-                for k in range(n_states):
-                    shared[k] = theta_v[state + k]
-                for e in range(i0, i1):
-                    to = incident[e, I_MESSAGE]
-                    slot_max(theta_f, incident[e, I_TABLE], incident[e, I_OUTER], n_states, incident[e, I_STRIDE], high, to)
-                    for k in range(n_states):
-                        high[to + k] += delta[to + k]
-                        shared[k] += high[to + k]
-                share = 1.0 / (i1 - i0 + 1)
-                for e in range(i0, i1):
-                    to = incident[e, I_MESSAGE]
-                    for k in range(n_states):
-                        # A state forbidden here or in a neighbouring factor keeps its message: any finite one is valid.
-                        new = high[to + k] - shared[k] * share if shared[k] != -np.inf else delta[to + k]
-                        high[to + k] = delta[to + k] - new
-                        delta[to + k] = new
-                    slot_add(theta_f, incident[e, I_TABLE], incident[e, I_OUTER], n_states, incident[e, I_STRIDE], high, to, 1.0)
-
+            star_round(v0, n, variables, v_kinds, incident, theta_v, theta_f, delta, high, shared)
         for c in range(n_factors):
             tab, most = factors[f0 + c, F_TABLE], -np.inf
             for y in range(tab, tab + f_kinds[factors[f0 + c, F_TEMPLATE], K_SIZE]):
@@ -138,15 +137,68 @@ def hinges(
             for k in range(v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]):
                 belief = theta_v[variables[v0 + v, V_STATE] + k]
                 for e in range(i0, i0 + variables[v0 + v, V_DEGREE]):
-                    belief += delta[incident[e, I_MESSAGE] + k]
+                    belief += delta[incident[e, I_DELTA] + k]
                 most = max(most, belief)
             total += most
         out[m] = total + 0.5 * rho * penalty if soft else total
 
 
-@njit(cache=True, nogil=True)
+@inner
+def star_round(
+    v0: int,
+    n: int,
+    variables: Any,
+    kinds: Any,
+    incident: Any,
+    theta_v: Any,
+    theta_f: Any,
+    delta: Any,
+    high: Any,
+    shared: Any,
+) -> None:
+    """Minimise the bound exactly over all messages to one variable, for each variable in turn.
+
+    theta_v holds the variables' own scores, theta_f the factors' scores reparametrised by delta.
+    """
+    for v in range(v0, v0 + n):
+        i0 = variables[v, V_INCIDENT]
+        i1 = i0 + variables[v, V_DEGREE]
+        if i0 == i1:
+            continue
+        n_states, state = kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_STATE]
+        for k in range(n_states):
+            shared[k] = theta_v[state + k]
+        for e in range(i0, i1):
+            to = incident[e, I_DELTA]
+            slot_max(theta_f, incident[e, I_TABLE], incident[e, I_OUTER], n_states, incident[e, I_STRIDE], high, to)
+            for k in range(n_states):
+                high[to + k] += delta[to + k]
+                shared[k] += high[to + k]
+        share = 1.0 / (i1 - i0 + 1)
+        for e in range(i0, i1):
+            to = incident[e, I_DELTA]
+            for k in range(n_states):
+                # A state forbidden here or in a neighbouring factor keeps its message: any finite one is valid.
+                new = high[to + k] - shared[k] * share if shared[k] != -np.inf else delta[to + k]
+                high[to + k] = delta[to + k] - new
+                delta[to + k] = new
+            slot_add(
+                theta_f, incident[e, I_TABLE], incident[e, I_OUTER], n_states, incident[e, I_STRIDE], high, to, 1.0
+            )
+
+
+@kernel
 def dual_point(
-    g: Any, v_features: Any, f_features: Any, mu: Any, table: Any, lam: float, rho: float, soft: bool, r_v: Any, r_f: Any
+    g: Any,
+    v_features: Any,
+    f_features: Any,
+    mu: Any,
+    table: Any,
+    lam: float,
+    rho: float,
+    soft: bool,
+    r_v: Any,
+    r_f: Any,
 ) -> float:
     """Mean linear part of the dual (loss, fixed scores, penalty if soft) at mu, repaired unless soft; w(mu) into r_v, r_f."""
     n_examples = len(g.weight)
@@ -154,7 +206,13 @@ def dual_point(
     change, repaired = np.empty(largest[L_BUFFER]), np.empty(largest[L_TABLES])
     target, missing = np.empty(largest[L_SLOTS]), np.empty(largest[L_SLOTS])
     examples, structures, variables, factors, labels = g.examples, g.structures, g.variables, g.factors, g.labels
-    v_kinds, v_block, v_fixed, v_groups, losses = g.variable_kinds, g.variable_block, g.variable_fixed, g.variable_groups, g.losses
+    v_kinds, v_block, v_fixed, v_groups, losses = (
+        g.variable_kinds,
+        g.variable_block,
+        g.variable_fixed,
+        g.variable_groups,
+        g.losses,
+    )
     f_kinds, f_block, f_fixed, f_groups = g.factor_kinds, g.factor_block, g.factor_fixed, g.factor_groups
     pairs = g.pairs
     v_scores, f_scores, weight, scope, slots = g.variable_scores, g.factor_scores, g.weight, g.scope, g.slots
@@ -168,14 +226,21 @@ def dual_point(
         penalty, feasible = 0.0, True
         for c in range(examples[m + 1, FACTORS] - examples[m, FACTORS]):
             if soft:
-                penalty += _disagreement(f0 + c, v0, states, tables, variables, factors, scope, f_kinds, slots, mu, table, repaired, target)
+                penalty += _disagreement(
+                    f0 + c, v0, states, tables, variables, factors, scope, f_kinds, slots, mu, table, repaired, target
+                )
             elif pairs[f0 + c, P_STATE_I] >= 0:
                 # Binary pairs: all freedom is in P(1, 1), which is clipped to what the variables allow.
                 a, b = mu[states + pairs[f0 + c, P_STATE_I] + 1], mu[states + pairs[f0 + c, P_STATE_J] + 1]
                 tab = factors[f0 + c, F_TABLE]
                 both = min(min(a, b), max(max(0.0, a + b - 1.0), table[tables + tab + 3]))
-                repaired[tab], repaired[tab + 1], repaired[tab + 2], repaired[tab + 3] = 1.0 - a - b + both, b - both, a - both, both
-            elif not _repair(
+                repaired[tab], repaired[tab + 1], repaired[tab + 2], repaired[tab + 3] = (
+                    1.0 - a - b + both,
+                    b - both,
+                    a - both,
+                    both,
+                )
+            elif not repair_table(
                 f0 + c, v0, states, tables, variables, factors, scope, f_kinds, slots, f_fixed, f_scores, mu, table, repaired, target,
                 missing,
             ):  # fmt: skip
@@ -230,7 +295,7 @@ def dual_point(
     return total / n_examples
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@inner
 def _disagreement(
     c: int, v0: int, states: int, tables: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any, mu: Any, table: Any,
     copy: Any, gone: Any,
@@ -249,78 +314,3 @@ def _disagreement(
         for k in range(n_states):
             square += gone[k] * gone[k]
     return square
-
-
-@njit(cache=True, nogil=True, no_cpython_wrapper=True)
-def _repair(
-    c: int, v0: int, states: int, tables: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any, fixed: Any,
-    scores: Any, mu: Any, table: Any, repaired: Any, target: Any, missing: Any,
-) -> bool:  # fmt: skip
-    """Move factor c's table onto its variables' marginals; the result at its local place in `repaired`."""
-    t, local, at = factors[c, F_TEMPLATE], factors[c, F_TABLE], factors[c, F_SCOPE]
-    start, size, arity, slot0 = kinds[t, K_START], kinds[t, K_SIZE], kinds[t, K_ARITY], kinds[t, K_SLOTS]
-    tab = tables + local
-    for y in range(size):
-        repaired[local + y] = max(table[tab + y], 0.0)
-    for j in range(arity):
-        n_states, stride = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_STRIDE]
-        outer, z = slots[slot0 + j, SLOT_OUTER], slots[slot0 + j, SLOT_MESSAGE]
-        state = states + variables[v0 + scope[at + j], V_STATE]
-        norm = 0.0
-        for k in range(n_states):
-            norm += mu[state + k]
-        for k in range(n_states):
-            target[z + k] = mu[state + k] / norm
-            missing[z + k] = 0.0
-        slot_sum(repaired, local, outer, n_states, stride, missing, z)
-        for k in range(n_states):
-            missing[z + k] = target[z + k] / missing[z + k] if missing[z + k] > target[z + k] else 1.0
-        slot_scale(repaired, local, outer, n_states, stride, missing, z)
-    left = 1.0
-    for y in range(size):
-        left -= repaired[local + y]
-    if left <= 0.0:
-        return True
-    for j in range(arity):
-        n_states, z = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_MESSAGE]
-        for k in range(n_states):
-            missing[z + k] = 0.0
-        slot_sum(repaired, local, slots[slot0 + j, SLOT_OUTER], n_states, slots[slot0 + j, SLOT_STRIDE], missing, z)
-        for k in range(n_states):
-            missing[z + k] = max(target[z + k] - missing[z + k], 0.0)
-
-    # The rank-one product of what is missing, unless it would use a forbidden joint state: then fill allowed states greedily.
-    blocked = False
-    for y in range(size):
-        if fixed[start + y] == -np.inf or (len(scores) > 0 and scores[tab + y] == -np.inf):
-            blocked = blocked or _rank_one(y, arity, slot0, slots, missing, left) > 0.0
-    if not blocked:
-        if size == 4 and arity == 2:
-            for y in range(4):
-                repaired[local + y] += missing[y >> 1] * missing[2 + (y & 1)] / left
-        else:
-            for y in range(size):
-                repaired[local + y] += _rank_one(y, arity, slot0, slots, missing, left)
-        return True
-    for y in range(size):
-        if not (fixed[start + y] == -np.inf or (len(scores) > 0 and scores[tab + y] == -np.inf)):
-            room = left
-            for j in range(arity):
-                z = slot0 + j
-                room = min(room, missing[slots[z, SLOT_MESSAGE] + (y // slots[z, SLOT_STRIDE]) % slots[z, SLOT_STATES]])
-            repaired[local + y] += room
-            left -= room
-            for j in range(arity):
-                z = slot0 + j
-                missing[slots[z, SLOT_MESSAGE] + (y // slots[z, SLOT_STRIDE]) % slots[z, SLOT_STATES]] -= room
-    return left <= 1e-12
-
-
-@njit(cache=True, nogil=True, no_cpython_wrapper=True)
-def _rank_one(y: int, arity: int, slot0: int, slots: Any, missing: Any, left: float) -> float:
-    """Entry y of the product of the missing marginals, each of sum `left`."""
-    product = left
-    for j in range(arity):
-        z = slot0 + j
-        product *= missing[slots[z, SLOT_MESSAGE] + (y // slots[z, SLOT_STRIDE]) % slots[z, SLOT_STATES]] / left
-    return product

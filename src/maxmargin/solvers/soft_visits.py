@@ -11,8 +11,7 @@ search); then for each variable, the exact maximum over its simplex, which is a 
 diagonal. The example's features are scored once for the visit and the accumulated change of the weights is written once,
 whenever the example's blocks share one feature row; otherwise once per group and sweep.
 
-Messages are only defined up to a constant per (factor, variable), so a pair of binary variables keeps the difference of its
-two: nu(0) = 0 always.
+For a pair of binary variables, to_i and to_j below are delta(1) - delta(0), all that matters of a message.
 
 The multipliers move at the start of a visit, by the disagreement that the last visit left: nu <- delta (Soft section 7,
 second extension). Each visit reports two quantities, both in units of the task loss:
@@ -26,23 +25,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from maxmargin.problems.factor_graphs import (
+from maxmargin.kernels import inner, kernel
+from maxmargin.problems.layout import (
     F_MESSAGE, F_ROW, F_SCOPE, F_TABLE, F_TEMPLATE, G_AT, G_BLOCK, G_BLOCK_END, G_FIRST, G_LAST, G_ROW, K_ARITY, K_SIZE, K_SLOTS,
     K_START, L_BUFFER, L_SLOTS, L_STATES, L_TABLE, MESSAGES, P_BLOCK, P_STATE_I, P_STATE_J, S_FACTOR_GROUPS, S_FACTORS, S_VARIABLE_GROUPS, S_VARIABLES,
-    SLOT_MESSAGE, SLOT_OUTER, SLOT_STATES, SLOT_STRIDE, STATES, STRUCTURE, TABLES, V_DEGREE, V_ROW, V_STATE, V_TEMPLATE,
+    SLOT_DELTA, SLOT_OUTER, SLOT_STATES, SLOT_STRIDE, STATES, STRUCTURE, TABLES, V_DEGREE, V_ROW, V_STATE, V_TEMPLATE,
 )  # fmt: skip
 from maxmargin.problems.features import add_row, score_row
 from maxmargin.problems.tables import slot_add, slot_sum
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def visit_examples(
     g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, mu: Any, table: Any, nu: Any, order: Any, lam: float,
-    rho: float, sweeps: int, steps: int, multipliers: bool, block_gap: Any, disagreement: Any,
+    rho: float, sweeps: int, steps: int, multipliers: bool, edgeless: bool, block_gap: Any, disagreement: Any,
 ) -> None:  # fmt: skip
-    """Visit the examples in `order`; weights, marginals and multipliers are updated in place."""
+    """Visit the examples in `order`; weights, marginals and multipliers are updated in place. `edgeless` leaves factors out."""
     n_examples = len(g.weight)
     largest = g.largest
     v_buffer, v_moved = np.empty(largest[L_BUFFER]), np.empty(largest[L_BUFFER])
@@ -55,7 +54,13 @@ def visit_examples(
     examples, structures, weight = g.examples, g.structures, g.weight
     v_groups, f_groups = g.variable_groups, g.factor_groups
     v_norms, f_norms = v_features.squared_norms, f_features.squared_norms
-    variables, v_kinds, v_block, v_fixed, sharing = g.variables, g.variable_kinds, g.variable_block, g.variable_fixed, g.variable_sharing
+    variables, v_kinds, v_block, v_fixed, sharing = (
+        g.variables,
+        g.variable_kinds,
+        g.variable_block,
+        g.variable_fixed,
+        g.variable_sharing,
+    )
     factors, f_kinds, f_block, f_fixed, pairs = g.factors, g.factor_kinds, g.factor_block, g.factor_fixed, g.pairs
     scope, slots, losses, v_scores, f_scores = g.scope, g.slots, g.losses, g.variable_scores, g.factor_scores
     for m in order:
@@ -65,6 +70,8 @@ def visit_examples(
         s = examples[m, STRUCTURE]
         vq0, vq1 = structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS]
         fq0, fq1 = structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS]
+        if edgeless:
+            fq1 = fq0
         figures[:] = 0.0
         for sweep in range(sweeps):
             message[: examples[m + 1, STATES] - examples[m, STATES]] = 0.0
@@ -89,7 +96,7 @@ def visit_examples(
                     v_moved[at : at + last - first] = 0.0
                 _sweep_variables(
                     examples[m], v_groups[q], structures[s, S_VARIABLES], variables, v_kinds, v_block, v_fixed, sharing, v_scores,
-                    losses, unit * v_norms[row], rho, sweep == 0, mu, v_buffer, v_moved, message, theta, figures,
+                    losses, unit * v_norms[row], np.inf if edgeless else rho, sweep == 0, mu, v_buffer, v_moved, message, theta, figures,
                 )  # fmt: skip
                 if sweep == sweeps - 1 or vq1 - vq0 > 1:
                     add_row(v_features, row, w_v, first, last, v_moved, at, -unit)
@@ -97,7 +104,7 @@ def visit_examples(
         disagreement[m] = figures[1]
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@inner
 def _sweep_factors(
     example: Any, group: Any, v0: int, f0: int, variables: Any, factors: Any, pairs: Any, scope: Any, kinds: Any, slots: Any,
     blocks: Any, fixed: Any, scores: Any, own: float, rho: float, steps: int, measure: bool, move_nu: bool, mu: Any, table: Any,
@@ -119,12 +126,12 @@ def _sweep_factors(
             p0, p1, p2, p3 = table[tab], table[tab + 1], table[tab + 2], table[tab + 3]
             gone_i = 2.0 * (p2 + p3 - mu[states + at_i + 1])
             gone_j = 2.0 * (p1 + p3 - mu[states + at_j + 1])
-            to_i, to_j = nu[msg + 1], nu[msg + 3]
+            to_i, to_j = nu[msg], nu[msg + 1]
             if move_nu:
                 to_i += gone_i * inverse
                 to_j += gone_j * inverse
-                nu[msg + 1] = to_i
-                nu[msg + 3] = to_j
+                nu[msg] = to_i
+                nu[msg + 1] = to_j
             to_i += gone_i * inverse
             to_j += gone_j * inverse
             s0 = buffer[shift + b0] if b0 >= 0 else 0.0
@@ -185,7 +192,7 @@ def _sweep_factors(
     figures[1] += total_disagreement
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@inner
 def _table_block(
     c: int, v0: int, states: int, tab: int, msg: int, shift: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any,
     blocks: Any, fixed: Any, scores: Any, own: float, rho: float, steps: int, measure: bool, move_nu: bool, mu: Any, table: Any,
@@ -204,17 +211,21 @@ def _table_block(
             value[y] += scores[tab + y]
     for j in range(arity):
         n_states, stride = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_STRIDE]
-        outer, z = slots[slot0 + j, SLOT_OUTER], slots[slot0 + j, SLOT_MESSAGE]
+        outer, z = slots[slot0 + j, SLOT_OUTER], slots[slot0 + j, SLOT_DELTA]
         state = states + variables[v0 + scope[at + j], V_STATE]
         for k in range(n_states):
             delta[z + k] = -mu[state + k]
         slot_sum(table, tab, outer, n_states, stride, delta, z)
-        for k in range(n_states):
+        # Multipliers are kept relative to the first state's (see FactorGraphs, *messages*): entry z - j + k - 1.
+        for k in range(n_states - 1, -1, -1):
             gone = delta[z + k]
-            if move_nu:
-                nu[msg + z + k] += gone * inverse
-            delta[z + k] = nu[msg + z + k] + gone * inverse
-            disagreement += abs(delta[z + k] * gone)
+            to = gone * inverse
+            if k > 0:
+                if move_nu:
+                    nu[msg + z - j + k - 1] += (gone - delta[z]) * inverse
+                to += nu[msg + z - j + k - 1]
+            delta[z + k] = to
+            disagreement += abs(to * gone)
         slot_add(value, 0, outer, n_states, stride, delta, z, -1.0)
     opening = 0.0
     for step_number in range(steps):
@@ -248,7 +259,11 @@ def _table_block(
             table[tab + worst] -= step
         table[tab + best] += step
         for j in range(arity):
-            n_states, stride, z = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_STRIDE], slots[slot0 + j, SLOT_MESSAGE]
+            n_states, stride, z = (
+                slots[slot0 + j, SLOT_STATES],
+                slots[slot0 + j, SLOT_STRIDE],
+                slots[slot0 + j, SLOT_DELTA],
+            )
             up, down = (best // stride) % n_states, (worst // stride) % n_states
             if up != down:
                 delta[z + up] += step * inverse
@@ -273,13 +288,13 @@ def _table_block(
                     elif b == loss:
                         value[y] += own * step
     for j in range(arity):
-        state, z = variables[v0 + scope[at + j], V_STATE], slots[slot0 + j, SLOT_MESSAGE]
+        state, z = variables[v0 + scope[at + j], V_STATE], slots[slot0 + j, SLOT_DELTA]
         for k in range(slots[slot0 + j, SLOT_STATES]):
             message[state + k] += delta[z + k]
     return gap, disagreement
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True)
+@inner
 def _sweep_variables(
     example: Any, group: Any, v0: int, variables: Any, kinds: Any, blocks: Any, fixed: Any, sharing: Any, scores: Any, losses: Any,
     own: float, rho: float, measure: bool, mu: Any, buffer: Any, moved: Any, message: Any, theta: Any, figures: Any,

@@ -1,0 +1,76 @@
+"""How commands end: exit codes, sentences on the standard error, and output that cannot be written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from maxmargin.errors import MaxMarginError, OptionError
+
+DONE, NOT_CONVERGED, USAGE, BAD_DATA, CANNOT_WRITE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 3, 4, 130, 141
+
+EXIT_CODES = """\
+exit codes:
+  0    done; a trained model has converged to the tolerance
+  1    trained, but not converged to the tolerance (the model is saved)
+  2    wrong usage: an option that does not exist or cannot be
+  3    bad data, or a bad model file
+  4    the output cannot be written
+  130  interrupted (the best certified model so far is saved)"""
+
+
+class CannotWriteError(MaxMarginError):
+    """The output cannot be written."""
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn whatever goes wrong while this path is written, or checked, into `CannotWriteError`."""
+    try:
+        yield
+    except OptionError as error:
+        raise CannotWriteError(str(error)) from error
+    except OSError as error:
+        raise CannotWriteError(f"The file {os.fspath(path)} cannot be written: {error.strerror or error}.") from error
+
+
+def check_output(path: str | None) -> None:
+    """Refuse an output path that cannot be written, before any work is done."""
+    if path is not None:
+        from maxmargin.formats.atomic import check_writable
+
+        with writing(path):
+            check_writable(path)
+
+
+def say(sentence: str) -> None:
+    """A sentence on the standard error."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"maxmargin: {sentence}", file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on the standard output; numbers that JSON lacks become null."""
+    print(to_json(value))
+
+
+def to_json(value: Any) -> str:
+    """JSON text of plain values and NumPy's scalars and arrays."""
+    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)

@@ -1,0 +1,133 @@
+"""``maxmargin info``: what a model file holds, or what is installed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from typing import Any
+
+from maxmargin.cli.exits import DONE, print_json
+
+SUMMARY = "describe a model file, or this installation"
+DESCRIPTION = (
+    "With MODEL: its task, certificate, sizes, labels and strongest weights. Without: versions, kernel cache, cores."
+)
+_PACKAGES = ("maxmargin", "numpy", "scipy", "numba", "scikit-learn", "rich", "matplotlib")
+_STRONGEST = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="model file, from 'maxmargin train -o'")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, and print."""
+    found = _installation() if args.model is None else _model(args.model)
+    if args.json:
+        print_json(found)
+        return DONE
+    width = max(len(key) for key in found)
+    for key, value in found.items():
+        lines = _lines(value)
+        print(f"{key.replace('_', ' '):<{width}}  {lines[0]}")
+        for line in lines[1:]:
+            print(f"{'':<{width}}  {line}")
+    return DONE
+
+
+def _lines(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [f"{key} {_text(entry)}" for key, entry in value.items()] or ["-"]
+    if isinstance(value, list):
+        shown = ", ".join(_text(entry) for entry in value[:20])
+        return [shown + (f", ... ({len(value)} in all)" if len(value) > 20 else "")]
+    return [_text(value)]
+
+
+def _text(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _installation() -> dict[str, Any]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from maxmargin.reporting.compiling import kernels_are_cached
+
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "versions": versions,
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count() or 1,
+        "compiled_kernels": "kept from an earlier run"
+        if kernels_are_cached()
+        else "none yet; the first training compiles them",
+    }
+
+
+def _model(path: str) -> dict[str, Any]:
+    from maxmargin.estimators.saving import load
+    from maxmargin.formats.model_file import read_header
+
+    model = load(path)
+    result = model.result_
+    sizes = {"labels": len(model.classes_), "features": model.n_features_in_, "weights": len(result.weights)}
+    if model.task == "multi-label":
+        sizes["pairs"] = len(model.edges_)
+    else:
+        sizes["edge_features"] = model.n_edge_features_in_
+    return {
+        "task": model.task,
+        "status": str(result.status),
+        "certificate": result.certificate,
+        "primal": result.primal,
+        "dual": result.dual,
+        "gap": result.gap,
+        "n_passes": result.n_passes,
+        "seconds": result.seconds,
+        "solver": result.solver,
+        "C": float(model.C),
+        "inference": model.inference_,
+        "library_version": read_header(path)["library_version"],
+        "sizes": sizes,
+        "labels": model.classes_.tolist(),
+        "strongest_weights": strongest_features(model, _STRONGEST),
+        "strongest_edges": strongest_edges(model, _STRONGEST),
+    }
+
+
+def strongest_features(model: Any, count: int) -> dict[str, float]:
+    """The largest weights of features, by name: "label: feature"."""
+    import numpy as np
+
+    from maxmargin.cli.data import known_feature_names
+
+    names = known_feature_names(model) or [f"x{k}" for k in range(model.n_features_in_)]
+    order = np.argsort(-np.abs(model.coef_), axis=None, kind="stable")[:count]
+    rows, columns = np.unravel_index(order, model.coef_.shape)
+    return {f"{model.classes_[i]}: {names[k]}": float(model.coef_[i, k]) for i, k in zip(rows, columns, strict=True)}
+
+
+def strongest_edges(model: Any, count: int) -> dict[str, float]:
+    """The largest weights of pairs of labels, by name: "label + label"."""
+    import numpy as np
+
+    if model.task == "multi-label":
+        order = np.argsort(-np.abs(model.edge_coef_), kind="stable")[:count]
+        return {
+            f"{model.classes_[model.edges_[e, 0]]} + {model.classes_[model.edges_[e, 1]]}": float(model.edge_coef_[e])
+            for e in order
+        }
+    order = np.argsort(-np.abs(model.edge_coef_), axis=None, kind="stable")[:count]
+    found: dict[str, float] = {}
+    for place in zip(*np.unravel_index(order, model.edge_coef_.shape), strict=True):
+        pair = "equal" if len(place) == 1 else f"{model.classes_[place[0]]} + {model.classes_[place[1]]}"
+        found[f"{pair}, edge feature {place[-1]}"] = float(model.edge_coef_[place])
+    return found

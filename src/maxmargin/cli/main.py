@@ -1,0 +1,123 @@
+"""The command ``maxmargin``: the parser, and how a command ends.
+
+Conventions
+-----------
+Results go to the standard output, everything else (progress, sentences about what went wrong) to the standard error.
+Each command is a module with `add_arguments` and `run`, which returns the exit code; heavy imports are inside `run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Sequence
+
+from maxmargin.cli import evaluate, info, predict, train
+from maxmargin.cli.exits import (
+    BAD_DATA,
+    CANNOT_WRITE,
+    CLOSED_PIPE,
+    EXIT_CODES,
+    INTERRUPTED,
+    USAGE,
+    CannotWriteError,
+    say,
+)
+from maxmargin.errors import MaxMarginError, OptionError
+
+_COMMANDS = {"train": train, "predict": predict, "evaluate": evaluate, "info": info}
+# Not every platform has all of these.
+_DISK_ERRORS = {getattr(errno, name, None) for name in ("ENOSPC", "EDQUOT", "EIO", "EFBIG")} - {None}
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    try:
+        args = _parser().parse_args(argv)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    try:
+        code = int(_COMMANDS[args.command].run(args))
+        sys.stdout.flush()
+        return code
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get("MAXMARGIN_DEBUG", "0") not in ("", "0"):
+            raise
+        return _explain(error)
+
+
+def _explain(error: BaseException) -> int:
+    """One sentence on the standard error, and the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        say("Interrupted before there was a model; nothing was written.")
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        # The reader has gone. Python would complain once more when it flushes at exit.
+        _close_stdout()
+        return CLOSED_PIPE
+    if isinstance(error, CannotWriteError):
+        say(str(error))
+        return CANNOT_WRITE
+    if isinstance(error, OptionError):
+        say(str(error))
+        return USAGE
+    if isinstance(error, MaxMarginError):
+        say(str(error))
+        return BAD_DATA
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        say(f"The output cannot be written: {error.strerror or error}.")
+        _close_stdout()
+        return CANNOT_WRITE
+    if isinstance(error, MemoryError):
+        say("There is not enough memory for this.")
+        return BAD_DATA
+    say(
+        f"An error inside maxmargin: {type(error).__name__}: {error}. "
+        "Please report it; MAXMARGIN_DEBUG=1 shows where it happened."
+    )
+    return BAD_DATA
+
+
+def _close_stdout() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
+class _Version(argparse.Action):
+    """Look the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from maxmargin import __version__
+
+        print(f"maxmargin {__version__}")
+        parser.exit()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="maxmargin",
+        description="Train structured predictors with a margin, and say how far from optimal they are.",
+        epilog="Try 'maxmargin train' with nothing after it: a demonstration in a few seconds.\n\n" + EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, module in _COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=module.SUMMARY,
+            description=module.DESCRIPTION,
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,221 @@
+"""``maxmargin train``: train on a data file, or, without one, show why structure matters."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from maxmargin.cli.data import Dataset, add_data_options, read_data
+from maxmargin.cli.exits import DONE, INTERRUPTED, NOT_CONVERGED, check_output, print_json, say, writing
+from maxmargin.errors import OptionError
+
+SUMMARY = "train a model; without DATA, a demonstration"
+DESCRIPTION = """\
+Train a model and say how far from optimal it is. DATA is an .arff file (Mulan; labels named by the .xml beside
+it), an .svm, .libsvm or .txt file (LIBSVM's multi-label text), either possibly with .gz, .xz or .bz2, or an .npz file
+of graphs.
+
+Without DATA, two models are trained on a generated set whose labels depend on each other, one that knows of pairs of
+labels and one that does not, each with C chosen on held-out data, and their test losses are compared."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("data", metavar="DATA", nargs="?", help="training data; without it, the demonstration")
+    add_data_options(parser)
+    parser.add_argument(
+        "--edges", choices=("full", "tree", "none"), help="pairs of labels with a weight (multi-label; default: full)"
+    )
+    parser.add_argument(
+        "--edge-weights", choices=("full", "potts"), help="weights of an edge's classes (graph; default: full)"
+    )
+    parser.add_argument("--solver", default="auto", metavar="NAME", help="default: auto")
+    parser.add_argument("-C", type=float, help="strength of the loss against the regulariser (default: 1)")
+    parser.add_argument(
+        "--loss",
+        default="hamming",
+        metavar="NAME",
+        help="hamming (fraction of wrong labels) or count (default: hamming)",
+    )
+    parser.add_argument(
+        "--tol", type=float, metavar="T", help="certified gap at which to stop, in units of the loss (default: 0.001)"
+    )
+    parser.add_argument(
+        "--max-passes", type=int, default=1000, metavar="N", help="most passes over the data (default: 1000)"
+    )
+    parser.add_argument("--max-seconds", type=float, metavar="S", help="most seconds of training (default: no limit)")
+    parser.add_argument("--no-intercept", action="store_true", help="no constant feature")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the solver (default: 0)")
+    parser.add_argument("--test", metavar="DATA", help="evaluate on this data afterwards")
+    parser.add_argument("-o", "--output", metavar="FILE", help="save the model there, such as model.mm")
+    parser.add_argument("--plot", metavar="FILE", help="save a picture of the convergence there, such as gap.png")
+    parser.add_argument("--json", action="store_true", help="one JSON object on the standard output")
+    parser.add_argument("--quiet", action="store_true", help="no progress on the standard error")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, save, report."""
+    check_output(args.output)
+    check_output(args.plot)
+    if args.plot is not None:
+        from maxmargin.reporting.plots import require_matplotlib
+
+        require_matplotlib()
+    if args.data is None:
+        from maxmargin.cli.demonstration import run_demonstration
+
+        for option in ("task", "xml", "n_labels", "split", "edges", "edge_weights", "test"):
+            if getattr(args, option) is not None:
+                raise OptionError(f"--{option.replace('_', '-')} needs DATA; without it, train runs its demonstration.")
+        return run_demonstration(args)
+    model = make_model(args, _early_task(args))
+    data = read_data(args.data, args)
+    test = None
+    model.fit(data.inputs, data.targets)
+    if data.feature_names is not None:
+        model._feature_names = data.feature_names
+    saved = save_outputs(args, model, model.result_)
+    if args.test is not None:
+        test = _test(args, model)
+    if args.json:
+        print_json(
+            report(args, model) | {"data": args.data, "n_examples": len(data), "test": test, "model": args.output}
+        )
+    else:
+        _print(args, model, data, test, saved)
+    return exit_code([model.result_])
+
+
+def _early_task(args: argparse.Namespace) -> str:
+    """The task, from the name of the file alone, so that options are checked before data is read."""
+    return args.task or ("graph" if str(args.data).lower().endswith(".npz") else "multi-label")
+
+
+def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
+    """The estimator that the options describe, with its parameters checked."""
+    from maxmargin.estimators import GraphSVM, MultiLabelSVM
+    from maxmargin.estimators.base import check_parameters
+
+    options: dict[str, Any] = {
+        "C": 1.0 if args.C is None else args.C,
+        "solver": args.solver,
+        "loss": args.loss,
+        "tol": 1e-3 if args.tol is None else args.tol,
+        "max_passes": args.max_passes,
+        "max_seconds": args.max_seconds,
+        "fit_intercept": not args.no_intercept,
+        "random_state": args.seed,
+        "verbose": 0 if args.quiet else 1,
+    }
+    model: Any
+    if task == "graph":
+        if args.edges is not None:
+            raise OptionError(
+                "--edges is for multi-label data; the edges of graphs come with the data (see --edge-weights)."
+            )
+        model = GraphSVM(**options, edge_weights=args.edge_weights or "full")
+    else:
+        if args.edge_weights is not None:
+            raise OptionError("--edge-weights is for graphs; see --edges for multi-label data.")
+        model = MultiLabelSVM(**options, edges=args.edges or "full")
+    model.set_params(**changes)
+    check_parameters(model)
+    return model
+
+
+def _test(args: argparse.Namespace, model: Any) -> dict[str, float]:
+    from maxmargin.cli.metrics import evaluate_model
+
+    for_test = argparse.Namespace(**vars(args))
+    for_test.split = None
+    return evaluate_model(model, read_data(args.test, for_test, model))
+
+
+def save_outputs(args: argparse.Namespace, model: Any, results: Any) -> list[str]:
+    """Write the model and the picture, where asked for; returns sentences about them."""
+    saved = []
+    if args.output is not None:
+        with writing(args.output):
+            model.save(args.output)
+        saved.append(f"Model saved to {args.output}.")
+    if args.plot is not None:
+        _save_plot(args.plot, results)
+        saved.append(f"Plot saved to {args.plot}.")
+    return saved
+
+
+def _save_plot(path: str, results: Any) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from maxmargin.formats.atomic import atomic_write
+    from maxmargin.reporting.plots import plot_convergence
+
+    figure = plot_convergence(results).figure
+    kind = os.path.splitext(path)[1].lstrip(".").lower() or "png"
+    if kind not in figure.canvas.get_supported_filetypes():
+        plt.close(figure)
+        raise OptionError(f"{path}: pictures of the kind {kind!r} cannot be drawn; use .png, .svg or .pdf.")
+    with writing(path), atomic_write(path) as stream:
+        figure.savefig(stream, format=kind, dpi=150)
+    plt.close(figure)
+
+
+def exit_code(results: list[Any]) -> int:
+    """0, 1 or 130, from how training ended."""
+    statuses = {str(result.status) for result in results}
+    if "INTERRUPTED" in statuses:
+        say("Interrupted; this is the best certified model so far.")
+        return INTERRUPTED
+    return DONE if statuses == {"CONVERGED"} else NOT_CONVERGED
+
+
+def report(args: argparse.Namespace, model: Any) -> dict[str, Any]:
+    """What training found, for JSON."""
+    result = model.result_
+    return {
+        "task": model.task,
+        "status": str(result.status),
+        "certificate": result.certificate,
+        "primal": result.primal,
+        "dual": result.dual,
+        "gap": result.gap,
+        "tol": float(model.tol),
+        "C": float(model.C),
+        "n_passes": result.n_passes,
+        "seconds": result.seconds,
+        "solver": result.solver,
+        "options": result.options,
+        "inference": model.inference_,
+        "n_labels": len(model.classes_),
+        "n_features": model.n_features_in_,
+        "n_weights": len(result.weights),
+    }
+
+
+def _print(
+    args: argparse.Namespace, model: Any, data: Dataset, test: dict[str, float] | None, saved: list[str]
+) -> None:
+    from maxmargin.cli.metrics import describe
+    from maxmargin.solvers.result import CERTIFICATES
+
+    result = model.result_
+    pairs = f", {len(model.edges_)} pairs" if model.task == "multi-label" else ""
+    noun = "graphs" if model.task == "graph" else "examples"
+    sizes = f"{len(data)} {noun}, {model.n_features_in_} features, {len(model.classes_)} labels{pairs}"
+    print(f"data         {data.path}: {sizes}")
+    print(
+        f"training     {result.status} after {result.n_passes} passes, {result.seconds:.2f} s "
+        f"({result.solver}, C = {model.C:g})"
+    )
+    print(f"objective    between {result.dual:.6g} and {result.primal:.6g}: gap {result.gap:.2g}, tol {model.tol:g}")
+    print(f"certificate  {result.certificate}: {CERTIFICATES[result.certificate]}")
+    if test is not None:
+        print(f"test         {args.test}: {describe(test)}")
+    for sentence in saved:
+        print(sentence)
+    if not saved:
+        print("Not saved; -o model.mm keeps the model.")

@@ -1,0 +1,301 @@
+"""What all estimators share: their parameters and how each is checked, training, and prediction in pieces.
+
+Conventions
+-----------
+A constructor stores its parameters and does nothing else; `check_parameters` looks at all of them when `fit` begins.
+Names that end in an underscore appear with `fit`. ``result_.weights`` is the flat vector that ``coef_``, ``intercept_``
+and the edges' coefficients are views of.
+
+The constant feature of ``fit_intercept`` is the last column of the features that the problem sees, and is regularised
+like the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from maxmargin.errors import DataError, OptionError
+from maxmargin.inference import ENGINES, Engine, MapResult, engine, exact_engine
+from maxmargin.parallel import n_threads
+from maxmargin.problems import FactorGraphs, Features
+from maxmargin.solvers import SOLVERS, make_solver
+from maxmargin.solvers.monitor import Monitor
+from maxmargin.solvers.result import Result
+from maxmargin.solvers.soft_decoding import decode
+
+#: Score tables that prediction holds at a time.
+_CHUNK_BYTES = 64 << 20
+_LOSSES = ("hamming", "count")
+
+
+class StructuredEstimator(BaseEstimator):
+    """Base of the estimators; a task adds its own problem and the names of its weights.
+
+    Parameters
+    ----------
+    C : float
+        Strength of the loss against the regulariser: lam = 1/C in ``lam/2 |w|^2 + mean hinge``.
+    solver : str or solver
+        "auto", a name in `maxmargin.solvers.SOLVERS`, or a solver with options of its own.
+    inference : str or engine
+        How to predict: "auto" (exact where that is cheap, else "decode"), "decode" (the best labeling found, with an
+        upper bound), or an engine of `maxmargin.inference`.
+    loss : "hamming", "count" or array
+        Task loss: the fraction of wrong variables, their number, or a table of costs.
+    tol : float
+        Certified gap at which training stops, in units of the task loss.
+    max_passes : int
+        Most passes over the data.
+    max_seconds : float, optional
+        Most seconds of training.
+    fit_intercept : bool
+        Add a constant feature, regularised like the rest.
+    random_state : int, Generator, RandomState or None
+        Seed of the solver; None is different every time.
+    n_jobs : int, optional
+        Threads for certificates and predictions; None is 1, and -1 is one a core. The answer does not depend on it.
+    verbose : int
+        0 is silent; 1 shows progress on the standard error.
+    warm_start : bool
+        Start from where the last fit ended, if the data has the same shape; C, tol and the limits may differ.
+    checkpoint : path, optional
+        File where the solver keeps its state, and from which it resumes if it is there.
+    """
+
+    #: Name in model files and on the command line.
+    task = ""
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        solver: Any = "auto",
+        inference: Any = "auto",
+        loss: Any = "hamming",
+        tol: float = 1e-3,
+        max_passes: int = 1000,
+        max_seconds: float | None = None,
+        fit_intercept: bool = True,
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.C = C
+        self.solver = solver
+        self.inference = inference
+        self.loss = loss
+        self.tol = tol
+        self.max_passes = max_passes
+        self.max_seconds = max_seconds
+        self.fit_intercept = fit_intercept
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to a model file, which `maxmargin.load` reads.
+
+        Parameters
+        ----------
+        path : path-like
+            The file to write or to replace; ``.mm`` is the usual ending.
+        """
+        from maxmargin.estimators.saving import save
+
+        save(self, path)
+
+    # ------------------------------------------------------------------------------------------------ training
+
+    def _train(self, problem: FactorGraphs) -> None:
+        """Solve the problem; sets ``result_`` and ``inference_``."""
+        solver = make_solver(self.solver, problem)
+        shape = _shape(problem)
+        going_on = self.warm_start and getattr(self, "_shape", None) == shape
+        result: Result = solver.solve(
+            problem,
+            C=float(self.C),
+            tol=float(self.tol),
+            max_passes=int(self.max_passes),
+            max_seconds=None if self.max_seconds is None else float(self.max_seconds),
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+            monitor=_monitor(int(self.verbose)),
+            checkpoint=self.checkpoint,
+            state=self.result_.state if going_on else None,
+        )
+        result.options |= {"C": float(self.C), "tol": float(self.tol)}
+        self.result_ = result
+        self.inference_ = _describe(self._engine(problem))
+        self._shape = shape
+
+    # ------------------------------------------------------------------------------------------------ prediction
+
+    def _engine(self, problem: FactorGraphs) -> Engine | None:
+        """The engine that predicts on these graphs, or None for `decode`."""
+        if isinstance(self.inference, str) and self.inference == "auto":
+            return exact_engine(problem)
+        if isinstance(self.inference, str) and self.inference == "decode":
+            return None
+        return engine(self.inference)
+
+    def _maximise(self, problem: FactorGraphs) -> MapResult:
+        """Best labeling of every example, a piece at a time so that score tables stay small."""
+        weights = np.ascontiguousarray(self.result_.weights, np.float64)
+        chosen = self._engine(problem)
+
+        def best(piece: Any) -> MapResult:
+            part = problem.take(piece)
+            scores = part.scores(weights)
+            return decode(part, scores) if chosen is None else chosen.maximise(part, scores)
+
+        threads = n_threads(self.n_jobs)
+        cost = np.diff(problem.example_states) + np.diff(problem.example_tables)
+        limit = max(1, min(_CHUNK_BYTES // (8 * threads), -(-8 * int(cost.sum()) // threads)) // 8)
+        piece_of = (np.cumsum(cost) - cost) // limit
+        pieces = np.split(np.arange(problem.n_examples), np.flatnonzero(np.diff(piece_of)) + 1)
+        if threads == 1 or len(pieces) == 1:
+            found = [best(piece) for piece in pieces]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                found = list(pool.map(best, pieces))
+        return MapResult(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Parameters
+
+
+def check_parameters(estimator: StructuredEstimator) -> None:
+    """Refuse a parameter that cannot be, in a sentence that says what can."""
+    p: Mapping[str, Any] = estimator.get_params(deep=False)
+    if not (_is_real(p["C"]) and math.isfinite(p["C"]) and p["C"] > 0):
+        raise OptionError(f"C={p['C']!r} is not possible; it must be a finite number above 0.")
+    if not (_is_real(p["tol"]) and p["tol"] >= 0):
+        raise OptionError(f"tol={p['tol']!r} is not possible; it must be a number that is not negative.")
+    if not (_is_whole(p["max_passes"]) and p["max_passes"] >= 1):
+        raise OptionError(f"max_passes={p['max_passes']!r} is not possible; it must be a whole number of at least 1.")
+    if p["max_seconds"] is not None and not (_is_real(p["max_seconds"]) and p["max_seconds"] > 0):
+        raise OptionError(f"max_seconds={p['max_seconds']!r} is not possible; it must be a number above 0, or None.")
+    for name in ("fit_intercept", "warm_start"):
+        if not isinstance(p[name], bool | np.bool_):
+            raise OptionError(f"{name}={p[name]!r} is not possible; it must be True or False.")
+    if p["n_jobs"] is not None and not (_is_whole(p["n_jobs"]) and p["n_jobs"] != 0):
+        raise OptionError(f"n_jobs={p['n_jobs']!r} is not possible; it must be a whole number other than 0, or None.")
+    if not (isinstance(p["verbose"], bool) or (_is_whole(p["verbose"]) and p["verbose"] >= 0)):
+        raise OptionError(f"verbose={p['verbose']!r} is not possible; it must be 0 or a positive whole number.")
+    _check_name("solver", p["solver"], ("auto", *SOLVERS), "solve")
+    _check_name("inference", p["inference"], ("auto", "decode", *ENGINES), "maximise")
+    if isinstance(p["loss"], str) and p["loss"] not in _LOSSES:
+        raise OptionError(f"loss={p['loss']!r} is not known; use {_quoted(_LOSSES)} or a table of costs.")
+    seed = p["random_state"]
+    if not (
+        seed is None or isinstance(seed, np.random.Generator | np.random.RandomState) or (_is_whole(seed) and seed >= 0)
+    ):
+        raise OptionError(
+            f"random_state={seed!r} is not possible; it must be a whole number from 0, a generator or None."
+        )
+    if p["checkpoint"] is not None:
+        from maxmargin.formats import check_writable
+
+        if not isinstance(p["checkpoint"], str | os.PathLike):
+            raise OptionError(f"checkpoint={p['checkpoint']!r} is not possible; it must be a path, or None.")
+        check_writable(p["checkpoint"])
+
+
+def _check_name(parameter: str, value: Any, known: tuple[str, ...], method: str) -> None:
+    if isinstance(value, str):
+        if value not in known:
+            raise OptionError(f"{parameter}={value!r} is not known; the known names are {_quoted(known)}.")
+    elif isinstance(value, type) or not callable(getattr(value, method, None)):
+        raise OptionError(
+            f"{parameter}={value!r} is neither a name nor an object with a method {method}; "
+            f"the known names are {_quoted(known)}."
+        )
+
+
+def _quoted(names: tuple[str, ...]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+
+
+def _monitor(verbose: int) -> Monitor | None:
+    if not verbose:
+        return None
+    from maxmargin.reporting.compiling import announce_compilation
+    from maxmargin.reporting.progress import ProgressMonitor
+
+    announce_compilation()
+    return ProgressMonitor()
+
+
+def _describe(chosen: Engine | None) -> str:
+    if chosen is None:
+        return "decode (bound)"
+    return f"{chosen.name} ({'exact' if chosen.exact else 'heuristic'})"
+
+
+def _shape(problem: FactorGraphs) -> tuple[int, ...]:
+    """What must be equal for a solver to go on from the state of another problem."""
+    ends = (problem.example_states, problem.example_tables, problem.example_messages)
+    return (problem.n_examples, problem.n_weights, *(int(end[-1]) for end in ends))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Features
+
+
+def check_features(X: Any, name: str = "X") -> Features:
+    """Features with at least one row and one column, or a sentence."""
+    dtype = getattr(X, "dtype", None)
+    if getattr(dtype, "kind", "") == "c":
+        raise DataError(f"Complex data not supported: {name} has dtype {dtype}; expected real numbers.")
+    features = Features(X, name)
+    if features.shape[0] == 0:
+        raise DataError(f"{name} has no rows: the data is empty (shape {features.shape}).")
+    if features.shape[1] == 0:
+        raise DataError(f"{name} has 0 feature(s) (shape={features.shape}) while a minimum of 1 is required.")
+    return features
+
+
+def with_constant(features: Features) -> Features:
+    """The features and a last column of ones; CSR stays CSR, float32 stays float32."""
+    matrix = features.matrix()
+    ones = np.ones((features.shape[0], 1), matrix.dtype)
+    if features.sparse:
+        return Features(sp.hstack([matrix, sp.csr_array(ones)], format="csr"), features.name)
+    return Features(np.hstack([matrix, ones]), features.name)
+
+
+def remember_columns(estimator: StructuredEstimator, X: Any) -> None:
+    """Set ``n_features_in_`` and, for a data frame, ``feature_names_in_``, as scikit-learn does."""
+    validate_data(estimator, X, skip_check_array=True, reset=True)
+
+
+def compare_columns(estimator: StructuredEstimator, X: Any) -> None:
+    """Refuse features of another number or of other names than those of training."""
+    check_is_fitted(estimator)
+    try:
+        validate_data(estimator, X, skip_check_array=True, reset=False)
+    except ValueError as error:
+        raise DataError(str(error)) from None

@@ -1,0 +1,291 @@
+"""GraphSVM: a class for each node of a graph, scored by node and by edge.
+
+    score(x, y) = sum_i (coef_[y_i] . x_i + intercept_[y_i])
+                  + sum_{e = (i, j)} edge_coef_[y_i, y_j] . z_e        (edge_weights="full")
+                  + sum_{e = (i, j)} edge_coef_ . z_e [y_i = y_j]      (edge_weights="potts")
+
+A graph is ``(node_features (n, p), edges (e, 2))`` or ``(node_features, edges, edge_features (e, q))``; without edge
+features each edge has the constant feature 1. Weights are shared over all nodes and over all edges.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from maxmargin.errors import DataError, OptionError
+from maxmargin.estimators import labels as target
+from maxmargin.estimators.base import StructuredEstimator, check_parameters
+from maxmargin.inference import MapResult
+from maxmargin.problems import FactorGraphs, graph_problem
+from maxmargin.problems.graphs import check_graph
+
+Graph = tuple[Any, NDArray[np.int64], NDArray[Any] | None]
+
+
+class GraphSVM(StructuredEstimator):
+    """Classifier of the nodes of graphs that learns which classes are neighbours.
+
+    Parameters
+    ----------
+    C : float
+        Strength of the loss against the regulariser.
+    edge_weights : "full" or "potts"
+        A weight vector for every pair of classes, or one for equal classes.
+    solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
+    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint : see there
+        ``loss`` may also be an array (K, K): ``loss[truth, predicted]``.
+
+    Attributes
+    ----------
+    classes_ : array (K,)
+        The classes found in the labels.
+    coef_ : array (K, p), intercept_ : array (K,)
+        Weights of each class; the intercept is 0 with ``fit_intercept=False``.
+    edge_coef_ : array (K, K, q), or (q,) with ``edge_weights="potts"``
+        Weights of the edges' features, by the classes of an edge's first and second node.
+    result_ : Result
+        Status, certificate and history of training.
+    inference_ : str
+        How the training graphs would be predicted; other graphs may allow another engine.
+    n_features_in_, n_edge_features_in_ : int
+        p, and q; the latter is 0 if the edges have no features of their own.
+    """
+
+    task = "graph"
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        edge_weights: str = "full",
+        solver: Any = "auto",
+        inference: Any = "auto",
+        loss: Any = "hamming",
+        tol: float = 1e-3,
+        max_passes: int = 1000,
+        max_seconds: float | None = None,
+        fit_intercept: bool = True,
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(
+            C,
+            solver=solver,
+            inference=inference,
+            loss=loss,
+            tol=tol,
+            max_passes=max_passes,
+            max_seconds=max_seconds,
+            fit_intercept=fit_intercept,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+            warm_start=warm_start,
+            checkpoint=checkpoint,
+        )
+        self.edge_weights = edge_weights
+
+    def fit(self, graphs: Sequence[Any], labels: Sequence[Any], sample_weight: ArrayLike | None = None) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        graphs : list of (node_features, edges) or (node_features, edges, edge_features)
+        labels : list of sequences of labels, one label a node
+            Nodes whose label is -1, None or NaN are unknown: they are left out of training, with their edges.
+        sample_weight : array, optional
+            A weight for each graph.
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self)
+        if self.edge_weights not in ("full", "potts"):
+            raise OptionError(f'edge_weights={self.edge_weights!r} is not known; use "full" or "potts".')
+        parts, n_edge_features = _check_graphs(graphs)
+        values, known = _check_labels(parts, labels)
+        classes = target.distinct(
+            v for row, keep in zip(values, known, strict=True) for v, k in zip(row, keep, strict=True) if k
+        )
+        if len(classes) == 0:
+            raise DataError("No node of any graph has a known label: there is nothing to learn from.")
+        state = {label: k for k, label in enumerate(classes.tolist())}
+        kept = [m for m in range(len(parts)) if known[m].any()]
+        states = [np.array([state[v] for v, k in zip(values[m], known[m], strict=True) if k], np.int32) for m in kept]
+        weight = None
+        if sample_weight is not None:
+            weight = np.asarray(sample_weight, np.float64)
+            if weight.shape != (len(parts),):
+                raise DataError(f"sample_weight has shape {weight.shape}; expected ({len(parts)},), one per graph.")
+            weight = weight[kept]
+        chosen = [_known_part(parts[m], known[m]) for m in kept]
+        problem = graph_problem(
+            self._with_constant(chosen),
+            states,
+            len(classes),
+            edge_weights=self.edge_weights,
+            loss=self.loss,
+            sample_weight=weight,
+        )
+        self._train(problem)
+        self.classes_ = classes
+        self.n_features_in_ = int(parts[0][0].shape[1])
+        self.n_edge_features_in_ = n_edge_features
+        self._name_weights()
+        return self
+
+    def predict(self, graphs: Sequence[Any], return_bound: bool = False) -> Any:
+        """Best labels of each graph's nodes.
+
+        Parameters
+        ----------
+        graphs : list of graphs, as in `fit`
+        return_bound : bool
+            Also return the scores of the labelings and upper bounds on the best scores, equal where exact.
+
+        Returns
+        -------
+        labels : list of arrays of labels
+        scores, bounds : arrays (n_graphs,), with ``return_bound=True``
+        """
+        found, starts = self._predict(graphs)
+        labels = np.split(self.classes_[found.labels], starts[1:-1])
+        return (labels, found.values, found.bounds) if return_bound else labels
+
+    def decision_function(self, graphs: Sequence[Any]) -> NDArray[np.float64]:
+        """Score of the predicted labeling of each graph, (n_graphs,)."""
+        return self._predict(graphs)[0].values
+
+    def score(self, graphs: Sequence[Any], labels: Sequence[Any], sample_weight: ArrayLike | None = None) -> float:
+        """Fraction of the nodes with a known label that are predicted right.
+
+        A label never seen in training counts as wrong. With `sample_weight`, a graph's nodes count that much.
+        """
+        found, starts = self._predict(graphs)
+        values, known = _check_labels(_check_graphs(graphs)[0], labels)
+        state = {label: k for k, label in enumerate(self.classes_.tolist())}
+        truth = np.array([state.get(v, -1) for row in values for v in row])
+        weight = np.ones(len(values)) if sample_weight is None else np.asarray(sample_weight, np.float64)
+        if weight.shape != (len(values),):
+            raise DataError(f"sample_weight has shape {weight.shape}; expected ({len(values)},), one per graph.")
+        counts = np.concatenate(known) * np.repeat(weight, np.diff(starts))
+        if not counts.sum() > 0:
+            raise DataError("No node has a known label and a positive weight: there is nothing to score.")
+        return float(np.average(found.labels == truth, weights=counts))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
+        tags.no_validation = True
+        return tags
+
+    def _predict(self, graphs: Sequence[Any]) -> tuple[MapResult, NDArray[np.int64]]:
+        check_is_fitted(self)
+        problem = self._problem(graphs)
+        return self._maximise(problem), problem.example_variables
+
+    def _problem(self, graphs: Sequence[Any]) -> FactorGraphs:
+        """The graphs to predict, compared with those of training."""
+        own = self.n_edge_features_in_
+        parts, _ = _check_graphs(graphs, own)
+        for m, (nodes, edges, features) in enumerate(parts):
+            if nodes.shape[1] != self.n_features_in_:
+                raise DataError(
+                    f"Graph {m} has {nodes.shape[1]} node features, but GraphSVM is expecting "
+                    f"{self.n_features_in_}, as in training."
+                )
+            width = 0 if features is None else features.shape[1]
+            if len(edges) and width != own:
+                raise DataError(
+                    f"Graph {m} has {width} edge features, but GraphSVM is expecting {own}, as in training."
+                )
+        return graph_problem(self._with_constant(parts), None, len(self.classes_), edge_weights=self.edge_weights)
+
+    def _with_constant(self, parts: list[Graph]) -> list[Graph]:
+        if not self.fit_intercept:
+            return parts
+        return [(_append_ones(nodes), edges, features) for nodes, edges, features in parts]
+
+    def _name_weights(self) -> None:
+        """Views of the flat weights under their names."""
+        n_classes, width = len(self.classes_), self.n_features_in_ + int(self.fit_intercept)
+        weights, q = self.result_.weights, max(self.n_edge_features_in_, 1)
+        of_nodes = weights[: n_classes * width].reshape(n_classes, width)
+        self.coef_ = of_nodes[:, : self.n_features_in_]
+        self.intercept_ = of_nodes[:, self.n_features_in_] if self.fit_intercept else np.zeros(n_classes)
+        shape = (q,) if self.edge_weights == "potts" else (n_classes, n_classes, q)
+        self.edge_coef_ = weights[n_classes * width :].reshape(shape)
+
+
+def _check_graphs(graphs: Sequence[Any], n_edge_features: int | None = None) -> tuple[list[Graph], int]:
+    """Graphs in full, and the number of edge features; a graph without edges need not say how many they would have."""
+    if isinstance(graphs, str) or not isinstance(graphs, Sequence):
+        raise DataError(
+            f"graphs is of type {type(graphs).__name__}; expected a list of (node_features, edges[, edge_features])."
+        )
+    if len(graphs) == 0:
+        raise DataError("There is no graph: the data is empty.")
+    parts = [check_graph(m, graph) for m, graph in enumerate(graphs)]
+    for m, (nodes, _, _) in enumerate(parts):
+        if nodes.ndim != 2 or 0 in nodes.shape:
+            raise DataError(
+                f"Graph {m}: the node features have shape {nodes.shape}; expected (nodes, features), "
+                "at least one of each."
+            )
+    # No columns is no features of their own.
+    parts = [
+        (nodes, edges, None if features is None or features.shape[1] == 0 else features)
+        for nodes, edges, features in parts
+    ]
+    widths = [features.shape[1] for _, _, features in parts if features is not None]
+    width = n_edge_features if n_edge_features is not None else (widths[0] if widths else 0)
+    if width:
+        parts = [
+            (nodes, edges, np.zeros((0, width)) if features is None and not len(edges) else features)
+            for nodes, edges, features in parts
+        ]
+    return parts, width
+
+
+def _check_labels(parts: list[Graph], labels: Sequence[Any]) -> tuple[list[list[Any]], list[NDArray[np.bool_]]]:
+    if labels is None or isinstance(labels, str) or not hasattr(labels, "__len__"):
+        raise DataError("labels must be a list with the labels of each graph's nodes.")
+    if len(labels) != len(parts):
+        raise DataError(f"There are {len(parts)} graphs, but labels for {len(labels)}.")
+    both = [target.known_labels(labels[m], m, parts[m][0].shape[0]) for m in range(len(parts))]
+    return [values for values, _ in both], [known for _, known in both]
+
+
+def _known_part(graph: Graph, known: NDArray[np.bool_]) -> Graph:
+    """The graph without its unknown nodes and their edges."""
+    nodes, edges, features = graph
+    if known.all():
+        return graph
+    number = np.cumsum(known) - 1
+    kept = known[edges].all(axis=1)
+    nodes = sp.csr_array(nodes)[np.flatnonzero(known)] if sp.issparse(nodes) else nodes[known]
+    return nodes, number[edges[kept]], None if features is None else features[kept]
+
+
+def _append_ones(nodes: Any) -> Any:
+    if sp.issparse(nodes):
+        return sp.hstack([sp.csr_array(nodes), sp.csr_array(np.ones((nodes.shape[0], 1)))], format="csr")
+    dense = np.asarray(nodes)
+    ones = np.ones((dense.shape[0], 1), dense.dtype if dense.dtype.kind == "f" else np.float64)
+    return np.hstack([dense, ones])

@@ -1,0 +1,222 @@
+"""MultiLabelSVM: a set of labels for each example, scored by label and by pair of labels.
+
+    score(x, y) = sum_i (coef_[i] . x + intercept_[i]) y_i + sum_{e = (i, j) in edges_} edge_coef_[e] y_i y_j
+
+Trained on ``1/(2C) |w|^2 + mean hinge`` (DESIGN section 2); ``fit`` accepts what `estimators.labels` describes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from maxmargin.errors import DataError
+from maxmargin.estimators import labels as target
+from maxmargin.estimators.base import (
+    StructuredEstimator,
+    check_features,
+    check_parameters,
+    compare_columns,
+    remember_columns,
+    with_constant,
+)
+from maxmargin.inference import MapResult
+from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
+
+
+class MultiLabelSVM(StructuredEstimator):
+    """Multi-label classifier that learns which labels go together.
+
+    Parameters
+    ----------
+    C : float
+        Strength of the loss against the regulariser.
+    edges : "full", "tree", "none" or list of pairs
+        Which pairs of labels have a weight: every pair, the tree of greatest mutual information, none, or these
+        columns.
+    solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
+    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint : see there
+        ``loss`` may also be an array (L,): the cost of each label.
+
+    Attributes
+    ----------
+    classes_ : array (L,)
+        The labels: those found in the lists, the columns' names of a data frame, or 0 to L - 1.
+    coef_ : array (L, p), intercept_ : array (L,)
+        Weights of each label; the intercept is 0 with ``fit_intercept=False``.
+    edges_ : int array (E, 2), edge_coef_ : array (E,)
+        Pairs of columns, and the weight of both being on.
+    result_ : Result
+        Status, certificate and history of training.
+    inference_ : str
+        How predictions are made, such as "trees (exact)" or "decode (bound)".
+    n_features_in_ : int, feature_names_in_ : array (p,)
+        The latter only if X was a data frame with columns named by strings.
+
+    Examples
+    --------
+    >>> from maxmargin import MultiLabelSVM, make_synth2
+    >>> X, Y = make_synth2(100)
+    >>> model = MultiLabelSVM(C=1000).fit(X, Y)
+    >>> model.predict(X).shape
+    (100, 10)
+    """
+
+    task = "multi-label"
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        edges: Any = "full",
+        solver: Any = "auto",
+        inference: Any = "auto",
+        loss: Any = "hamming",
+        tol: float = 1e-3,
+        max_passes: int = 1000,
+        max_seconds: float | None = None,
+        fit_intercept: bool = True,
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(
+            C,
+            solver=solver,
+            inference=inference,
+            loss=loss,
+            tol=tol,
+            max_passes=max_passes,
+            max_seconds=max_seconds,
+            fit_intercept=fit_intercept,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+            warm_start=warm_start,
+            checkpoint=checkpoint,
+        )
+        self.edges = edges
+
+    def fit(self, X: Any, Y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+        Y : array, sparse matrix or data frame of zeros and ones (n, L), or list of n collections of labels
+        sample_weight : array (n,), optional
+
+        Returns
+        -------
+        self
+        """
+        check_parameters(self)
+        if Y is None:
+            raise DataError("MultiLabelSVM requires y to be passed, but the target y is None.")
+        features = check_features(X)
+        lists = target.is_lists(Y)
+        encoded, classes = target.encode_lists(Y, None) if lists else target.encode_array(Y)
+        _check_lengths(features.shape[0], len(encoded))
+        edges = label_edges(self.edges, encoded)
+        problem = multi_label_problem(
+            with_constant(features) if self.fit_intercept else features,
+            encoded,
+            edges,
+            len(classes),
+            self.loss,
+            sample_weight,
+        )
+        self._train(problem)
+        remember_columns(self, X)
+        self.classes_ = classes
+        self.edges_ = edges
+        self._lists = lists
+        self._name_weights()
+        return self
+
+    def predict(self, X: Any, return_bound: bool = False) -> Any:
+        """Best set of labels of each example.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+        return_bound : bool
+            Also return the scores of the labelings and upper bounds on the best scores, equal where exact.
+
+        Returns
+        -------
+        Y : int array (n, L) of zeros and ones, or list of lists of labels if trained on lists
+        scores, bounds : arrays (n,), with ``return_bound=True``
+        """
+        found = self._predict(X)
+        on = found.labels.reshape(-1, len(self.classes_)).astype(np.int64)
+        Y: Any = [self.classes_[row == 1].tolist() for row in on] if self._lists else on
+        return (Y, found.values, found.bounds) if return_bound else Y
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Score of the predicted labeling of each example, (n,)."""
+        return self._predict(X).values
+
+    def score(self, X: Any, Y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Mean fraction of labels that are right: 1 - Hamming loss."""
+        truth = self._encode(Y)
+        found = self._predict(X)
+        _check_lengths(len(found.values), len(truth))
+        right = (found.labels.reshape(truth.shape) == truth).mean(axis=1)
+        return float(
+            np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight, np.float64))
+        )
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
+        return tags
+
+    def _predict(self, X: Any) -> MapResult:
+        check_is_fitted(self)
+        features = check_features(X)
+        compare_columns(self, X)
+        return self._maximise(self._problem(with_constant(features) if self.fit_intercept else features))
+
+    def _problem(self, features: Any) -> FactorGraphs:
+        return multi_label_problem(features, None, self.edges_, len(self.classes_))
+
+    def _encode(self, Y: Any) -> NDArray[np.int8]:
+        """Zeros and ones of a target of either kind, in the order of ``classes_``."""
+        check_is_fitted(self)
+        if target.is_lists(Y):
+            return target.encode_lists(Y, self.classes_)[0]
+        encoded, names = target.encode_array(Y)
+        if encoded.shape[1] != len(self.classes_):
+            raise DataError(f"Y has {encoded.shape[1]} columns; the model has {len(self.classes_)} labels.")
+        if hasattr(Y, "columns") and names.tolist() != self.classes_.tolist() and not _numbered(self.classes_):
+            raise DataError("The columns of Y are named differently, or stand in another order, than in training.")
+        return encoded
+
+    def _name_weights(self) -> None:
+        """Views of the flat weights under their names."""
+        n_labels, width = len(self.classes_), self.n_features_in_ + int(self.fit_intercept)
+        weights = self.result_.weights
+        of_labels = weights[: n_labels * width].reshape(n_labels, width)
+        self.coef_ = of_labels[:, : self.n_features_in_]
+        self.intercept_ = of_labels[:, self.n_features_in_] if self.fit_intercept else np.zeros(n_labels)
+        self.edge_coef_ = weights[n_labels * width :]
+
+
+def _check_lengths(n_rows: int, n_targets: int) -> None:
+    if n_rows != n_targets:
+        raise DataError(f"X has {n_rows} rows, but Y has {n_targets}; expected a row of Y for each row of X.")
+
+
+def _numbered(classes: NDArray[Any]) -> bool:
+    return classes.tolist() == list(range(len(classes)))

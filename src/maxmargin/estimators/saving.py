@@ -1,0 +1,268 @@
+"""Fitted estimators as model files (``formats.model_file``), and back.
+
+Conventions
+-----------
+Header: ``library_version``, ``task``, ``parameters`` (the constructor's), ``labels``, ``feature_names`` (or null),
+``data_frame`` (whether they are a data frame's), ``n_features``, ``certificate`` (how training ended) and what one task
+needs more. Arrays: ``weights``, ``history_NAME`` for each column of the history, ``classes`` if the labels are numbers,
+``edges`` for multi-label models. A solver or engine with options of its own is saved by name and options, JSON's
+missing numbers (infinity, NaN) as strings, and a random generator as null. The solver's state is not saved: that is
+what checkpoints are for.
+
+A loaded estimator predicts bit for bit what the saved one does. Labels may be str, int, float or bool.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from maxmargin.errors import MaxMarginError, ModelFileError, OptionError
+from maxmargin.estimators.base import StructuredEstimator, check_parameters
+from maxmargin.estimators.graph import GraphSVM
+from maxmargin.estimators.multi_label import MultiLabelSVM
+from maxmargin.formats.model_file import read_model, write_model
+from maxmargin.inference import ENGINES
+from maxmargin.problems import label_edges
+from maxmargin.solvers import SOLVERS
+from maxmargin.solvers.result import CERTIFICATES, Result, Status
+
+TASKS: dict[str, type[StructuredEstimator]] = {cls.task: cls for cls in (MultiLabelSVM, GraphSVM)}
+_COLUMN = "history_"
+
+
+def save(estimator: StructuredEstimator, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator to a model file; see `StructuredEstimator.save`."""
+    from importlib.metadata import version
+
+    check_is_fitted(estimator)
+    result: Result = estimator.result_
+    classes: NDArray[Any] = estimator.classes_
+    header: dict[str, Any] = {
+        "library_version": version("maxmargin"),
+        "task": estimator.task,
+        "parameters": {name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()},
+        "labels": [_label(label) for label in classes.tolist()],
+        "n_features": estimator.n_features_in_,
+        "feature_names": _feature_names(estimator),
+        "data_frame": hasattr(estimator, "feature_names_in_"),
+        "inference": estimator.inference_,
+        "certificate": {
+            "status": str(result.status),
+            "certificate": result.certificate,
+            "primal": _number(result.primal),
+            "dual": _number(result.dual),
+            "gap": _number(result.gap),
+            "n_passes": int(result.n_passes),
+            "n_oracle_calls": int(result.n_oracle_calls),
+            "seconds": float(result.seconds),
+            "solver": result.solver,
+            "options": {name: _option(value) for name, value in result.options.items()},
+        },
+    }
+    arrays: dict[str, NDArray[Any]] = {"weights": np.asarray(result.weights, np.float64)}
+    arrays |= {_COLUMN + name: np.asarray(column) for name, column in result.history.items()}
+    if classes.dtype.kind in "biuf":
+        arrays["classes"] = classes
+    if isinstance(estimator, MultiLabelSVM):
+        header["lists"] = bool(estimator._lists)
+        arrays["edges"] = np.asarray(estimator.edges_, np.int64)
+    else:
+        header["n_edge_features"] = int(estimator.n_edge_features_in_)
+    write_model(path, header, arrays)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a model file.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, from ``save`` or from ``maxmargin train -o``. It may come from anyone: nothing in it is executed.
+
+    Returns
+    -------
+    MultiLabelSVM or GraphSVM
+        The fitted estimator.
+    """
+    place = os.fspath(path)
+    header, arrays = read_model(place)
+    try:
+        return _restore(header, arrays)
+    except MaxMarginError as error:
+        raise ModelFileError(f"The model file {place} does not fit together: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        raise ModelFileError(
+            f"The model file {place} lacks what a model needs ({type(error).__name__}: {error})."
+        ) from error
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Writing
+
+
+def _feature_names(estimator: StructuredEstimator) -> list[str] | None:
+    """Names from a data frame, or from a data file on the command line."""
+    names = getattr(estimator, "feature_names_in_", getattr(estimator, "_feature_names", None))
+    return None if names is None else [str(name) for name in names]
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A parameter as JSON can hold it."""
+    if name in ("solver", "inference") and not isinstance(value, str):
+        known: dict[str, Any] = SOLVERS if name == "solver" else ENGINES
+        for key, made in known.items():
+            if type(value) is made:
+                return {
+                    "name": key,
+                    "options": {k: _option(v) for k, v in vars(value).items() if not k.startswith("_")},
+                }
+        raise OptionError(f"The {name} {value!r} cannot be saved: it is none of {', '.join(known)}, with options.")
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        return None
+    return _option(os.fspath(value) if isinstance(value, os.PathLike) else value)
+
+
+def _option(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, dict):
+        return {str(key): _option(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_option(entry) for entry in value]
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def _number(value: float) -> float | str:
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _label(label: Any) -> Any:
+    if not isinstance(label, str | bool | int | float):
+        raise OptionError(
+            f"The label {label!r} is of type {type(label).__name__}; a model file holds labels of type str, int, "
+            "float or bool."
+        )
+    return label
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Reading
+
+
+def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> StructuredEstimator:
+    task = header["task"]
+    if not isinstance(task, str) or task not in TASKS:
+        raise ModelFileError(f"its task is {task!r}, and this version knows {', '.join(TASKS)}.")
+    estimator = _estimator(TASKS[task], header["parameters"])
+    classes, p = _classes(header, arrays), _size(header, "n_features", 1)
+    width = len(classes) * (p + int(estimator.fit_intercept))
+    weights = arrays["weights"]
+    if weights.dtype != np.float64 or not np.isfinite(weights).all():
+        raise ModelFileError("its weights are not all finite numbers of double precision.")
+
+    if isinstance(estimator, MultiLabelSVM):
+        estimator.edges_ = label_edges(arrays["edges"], np.empty((0, len(classes))))
+        estimator._lists = bool(header["lists"])
+        expected = width + len(estimator.edges_)
+    else:
+        assert isinstance(estimator, GraphSVM)
+        estimator.n_edge_features_in_ = _size(header, "n_edge_features", 0)
+        pairs = 1 if estimator.edge_weights == "potts" else len(classes) ** 2
+        expected = width + pairs * max(1, estimator.n_edge_features_in_)
+    if weights.shape != (expected,):
+        raise ModelFileError(f"its weights have shape {weights.shape}; its labels and features need ({expected},).")
+
+    estimator.classes_ = classes
+    estimator.n_features_in_ = p
+    if header["feature_names"] is not None:
+        names = _strings(header["feature_names"])
+        if len(names) != p:
+            raise ModelFileError(f"it has {len(names)} feature names for {p} features.")
+        if header["data_frame"]:
+            estimator.feature_names_in_ = np.array(names, object)
+        else:
+            estimator._feature_names = names
+    estimator.inference_ = str(header["inference"])
+    estimator.result_ = _result(header["certificate"], arrays)
+    estimator._name_weights()
+    return estimator
+
+
+def _estimator(kind: type[StructuredEstimator], parameters: dict[str, Any]) -> StructuredEstimator:
+    unknown = sorted(set(parameters) - set(kind().get_params(deep=False)))
+    if unknown:
+        raise ModelFileError(f"it has the parameter {unknown[0]!r}, which this version does not know.")
+    values = dict(parameters)
+    for name, known in (("solver", SOLVERS), ("inference", ENGINES)):
+        if isinstance(values[name], dict):
+            key = values[name]["name"]
+            if key not in known:
+                raise ModelFileError(f"it names the {name} {key!r}, and this version knows {', '.join(known)}.")
+            values[name] = known[key](**values[name]["options"])  # type: ignore[operator]
+    for name in ("loss", "edges"):
+        if isinstance(values.get(name), list):
+            values[name] = np.array(values[name])
+    estimator = kind(**values)
+    # A checkpoint's directory belongs to the machine that trained.
+    checkpoint, estimator.checkpoint = estimator.checkpoint, None
+    check_parameters(estimator)
+    estimator.checkpoint = checkpoint
+    return estimator
+
+
+def _classes(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    from maxmargin.estimators.labels import as_vector
+
+    labels = header["labels"]
+    if (
+        not isinstance(labels, list)
+        or not labels
+        or not all(isinstance(one, str | bool | int | float) for one in labels)
+    ):
+        raise ModelFileError("its labels are no list of strings and numbers.")
+    classes = arrays["classes"] if "classes" in arrays else as_vector(labels)
+    if classes.tolist() != labels or len(set(labels)) != len(labels):
+        raise ModelFileError("its labels are given twice, and differ.")
+    return classes
+
+
+def _size(header: dict[str, Any], key: str, least: int) -> int:
+    value = header[key]
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ModelFileError(f"{key} is {value!r}; expected a whole number of at least {least}.")
+    return value
+
+
+def _strings(values: Any) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ModelFileError("its feature names are no list of strings.")
+    return values
+
+
+def _result(saved: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Result:
+    if saved["certificate"] not in CERTIFICATES:
+        raise ModelFileError(f"its certificate is {saved['certificate']!r}; expected one of {', '.join(CERTIFICATES)}.")
+    return Result(
+        status=Status(saved["status"]),
+        weights=arrays["weights"],
+        primal=float(saved["primal"]),
+        dual=float(saved["dual"]),
+        gap=float(saved["gap"]),
+        certificate=saved["certificate"],
+        n_passes=int(saved["n_passes"]),
+        n_oracle_calls=int(saved["n_oracle_calls"]),
+        seconds=float(saved["seconds"]),
+        history={name.removeprefix(_COLUMN): column for name, column in arrays.items() if name.startswith(_COLUMN)},
+        solver=str(saved["solver"]),
+        options=dict(saved["options"]),
+    )

@@ -1,0 +1,38 @@
+"""Shards of examples over Python threads; kernels release the interpreter lock.
+
+Shards depend on the number of examples alone, and each writes its own part of the output, so results do not depend on the
+number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from maxmargin.errors import OptionError
+
+_SHARDS = 16
+
+
+def n_threads(n_jobs: int | None) -> int:
+    """Number of threads: None is 1, -1 is every core, -2 all but one, and so on."""
+    if n_jobs is None:
+        return 1
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
+        raise OptionError(f"n_jobs={n_jobs!r} is not possible; use a whole number above 0, or -1 for all cores.")
+    return int(n_jobs) if n_jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + int(n_jobs))
+
+
+def run_shards(function: Callable[[int, int], None], n_examples: int, threads: int) -> None:
+    """Call function(begin, end) for consecutive shards that cover all examples."""
+    cuts = np.linspace(0, n_examples, min(_SHARDS, n_examples) + 1).astype(int).tolist()
+    shards = list(zip(cuts[:-1], cuts[1:], strict=True))
+    if threads <= 1 or len(shards) == 1:
+        function(0, n_examples)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(function, begin, end) for begin, end in shards]:
+            done.result()

@@ -1,0 +1,47 @@
+"""Saying once that kernels are being compiled, and only when they are.
+
+Numba keeps compiled kernels beside the source (``__pycache__``), in ``NUMBA_CACHE_DIR``, or in the user's cache
+directory; an index file ``soft_visits.KERNEL-LINE.pyVERSION.nbi`` of the solver's kernels says that this machine has
+compiled before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+_announced = False
+
+
+def kernels_are_cached() -> bool:
+    """Whether compiled kernels of the solver are kept on this machine for this version of Python."""
+    import maxmargin
+
+    pattern = f"soft_visits.*.py{sys.version_info.major}{sys.version_info.minor}.nbi"
+    package = Path(maxmargin.__file__).parent
+    if any((package / "solvers" / "__pycache__").glob(pattern)):
+        return True
+    for folder in (os.environ.get("NUMBA_CACHE_DIR"), _user_cache()):
+        # Numba makes one folder a module in there, named by the module's own folder and a hash.
+        if folder and any(Path(folder).glob(f"solvers_*/{pattern}")):
+            return True
+    return False
+
+
+def announce_compilation() -> None:
+    """Say on the standard error, once a process, that kernels are being compiled; nothing if they are there."""
+    global _announced
+    if _announced or os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        return
+    _announced = True
+    if not kernels_are_cached():
+        print("Compiling kernels for this machine; they are kept for next time.", file=sys.stderr, flush=True)
+
+
+def _user_cache() -> str | None:
+    try:
+        from numba.misc.appdirs import user_cache_dir
+    except ImportError:
+        return None
+    return str(user_cache_dir(appname="numba", appauthor=False))

@@ -1,0 +1,127 @@
+"""Pictures of training.
+
+`plot_convergence` shows the certified interval: the optimum lies between the primal and the dual value, in the shaded
+band, and the gap is the height of the band, on a logarithmic axis of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import DataError, MaxMarginError, OptionError
+from maxmargin.solvers.result import Result
+
+_LABELS = {"seconds": "seconds of training", "n_passes": "passes over the data"}
+
+
+def plot_convergence(
+    results: Result | Sequence[Result] | Mapping[str, Result], ax: Any = None, x: str = "seconds"
+) -> Any:
+    """Plot how the bounds and the gap came together.
+
+    Parameters
+    ----------
+    results : Result, list of results, or dict of name to result
+        Such as ``model.result_``.
+    ax : matplotlib Axes, optional
+        Draw the gap there, and nothing else. By default a figure is made, with the bounds above and the gap below.
+    x : "seconds" or "n_passes"
+
+    Returns
+    -------
+    matplotlib Axes
+        `ax`, or the upper of the two; the lower one is ``.figure.axes[1]``.
+    """
+    if x not in _LABELS:
+        raise OptionError(f'x={x!r} is not known; use "seconds" or "n_passes".')
+    named = _named(results)
+    upper, lower = (None, ax) if ax is not None else _figure()
+    colors = [f"C{k}" for k in range(len(named))]
+    for (name, result), color in zip(named.items(), colors, strict=True):
+        at, primal, dual, gap = (
+            np.asarray(result.history[column], np.float64) for column in (x, "primal", "dual", "gap")
+        )
+        if upper is not None:
+            _bounds(upper, at, primal, dual, color, name)
+        seen = np.isfinite(gap) & (gap > 0)
+        lower.plot(at[seen], gap[seen], color=color, marker="o", markersize=3, label=name or "gap")
+    lower.set_yscale("log")
+    lower.set_xlabel(_LABELS[x])
+    lower.set_ylabel("certified gap")
+    lower.grid(True, which="major", alpha=0.3)
+    tolerances = {result.options["tol"] for result in named.values() if "tol" in result.options}
+    if len(tolerances) == 1 and (tol := float(tolerances.pop())) > 0:
+        lower.axhline(tol, color="0.5", linestyle="--", linewidth=1, label="tol")
+    if len(named) > 1 or lower.get_lines()[-1].get_label() == "tol":
+        lower.legend(frameon=False)
+    top = lower if upper is None else upper
+    top.set_title(_title(named), fontsize="medium")
+    if upper is not None:
+        upper.set_ylabel("objective")
+        upper.grid(True, alpha=0.3)
+        upper.legend(frameon=False)
+    return top
+
+
+def _named(results: Any) -> dict[str, Result]:
+    if isinstance(results, Result):
+        return {"": results}
+    named = (
+        dict(results)
+        if isinstance(results, Mapping)
+        else {f"{r.solver} {k}": r for k, r in enumerate(_listed(results))}
+    )
+    if not named or not all(isinstance(result, Result) for result in named.values()):
+        raise DataError("There is nothing to plot; expected a result, a list of results or a dict of them.")
+    return named
+
+
+def _listed(results: Any) -> list[Result]:
+    if not isinstance(results, Sequence) or not all(isinstance(result, Result) for result in results):
+        raise DataError(
+            f"{type(results).__name__} cannot be plotted; expected a result, such as model.result_, or several."
+        )
+    return list(results)
+
+
+def _figure() -> tuple[Any, Any]:
+    require_matplotlib()
+    import matplotlib.pyplot as plt
+
+    _, (upper, lower) = plt.subplots(2, 1, sharex=True, figsize=(7, 6), height_ratios=(3, 2), layout="constrained")
+    return upper, lower
+
+
+def require_matplotlib() -> None:
+    """Raise a sentence if there is no matplotlib."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise MaxMarginError("Plots need matplotlib, which is not installed: pip install 'maxmargin[plot]'.") from None
+
+
+def _bounds(ax: Any, at: NDArray[Any], primal: NDArray[Any], dual: NDArray[Any], color: str, name: str) -> None:
+    # What was certified up to then: the best of both bounds so far.
+    above = np.minimum.accumulate(np.where(np.isfinite(primal), primal, np.inf))
+    below = np.maximum.accumulate(np.where(np.isfinite(dual), dual, -np.inf))
+    seen = np.isfinite(above) & np.isfinite(below)
+    prefix = f"{name}: " if name else ""
+    ax.plot(at[seen], above[seen], color=color, label=f"{prefix}primal (upper bound)")
+    ax.plot(at[seen], below[seen], color=color, linestyle="--", label=f"{prefix}dual (lower bound)")
+    ax.fill_between(at[seen], below[seen], above[seen], color=color, alpha=0.15, linewidth=0)
+
+
+def _title(named: Mapping[str, Result]) -> str:
+    def one(result: Result) -> str:
+        return f"{result.status}, {result.certificate} gap {result.gap:.2g}"
+
+    if len(named) == 1:
+        ((name, result),) = named.items()
+        return f"{name or result.solver}: {one(result)}".lstrip(": ")
+    if len(named) <= 4:
+        return "\n".join(f"{name}: {one(result)}" for name, result in named.items())
+    return f"{len(named)} results"

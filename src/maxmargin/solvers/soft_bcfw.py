@@ -1,0 +1,453 @@
+"""SoftBCFW: structured SVMs with soft agreement constraints (Soft), and their hard limit by multipliers.
+
+The relaxed problem, with marginals mu of variables and factors and agreement messages delta (Soft eq. 2, 3):
+
+    G : min_{w, delta}  g(w, delta) = lam/2 |w|^2 + 1/M sum_m [ sum_i max theta_i + sum_c max theta_c ]
+    F : max_mu          f(mu) = loss . mu - lam/2 |w(mu)|^2          over marginals that agree
+
+Soft agreement replaces the constraint by a penalty (eq. 5, 6; scales as in DESIGN section 7):
+
+    f_rho(mu)       = f(mu) - 1/(2 rho M) sum |mu_c(y_i) - mu_i(y_i)|^2
+    g_rho(w, delta) = g(w, delta) + rho/(2 M) |delta|^2
+    w(mu) = 1/(lam M) sum [phi(y*) - E_mu phi],      delta = (mu_c - mu_i) / rho
+
+Two algorithms share this file:
+
+``blocks="random", multipliers=False``
+    Algorithm 1 of the paper: random blocks, plain Frank-Wolfe steps, fixed rho, a certificate for G_rho ("soft").
+``blocks="examples"`` (the default)
+    One pass visits as many examples as there are, sampled by their gap; a visit improves all blocks of an example
+    (soft_visits.py). With multipliers (the paper's second extension), delta = nu + (mu_c - mu_i) / rho and nu <- delta at each
+    visit, so that the limit is G itself, whatever rho is: the certificate is for G ("relaxed"), or for the exact problem where
+    the graphs are forests ("exact").
+
+What the solver chooses by itself: rho starts at the scale where a variable's step is a fraction of its simplex, and follows the
+balance of the two gaps that every visit reports: block gap much above disagreement means that agreement is enforced too hard
+(rho grows), the opposite that it is too loose (rho shrinks). The start is a short edgeless run, coupled (soft_coupling.py).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+from maxmargin.formats.atomic import check_writable
+from maxmargin.parallel.threads import n_threads, run_shards
+from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.layout import F_TEMPLATE, K_SIZE, S_FACTORS, V_DEGREE, joint_states_of
+from maxmargin.solvers.monitor import Monitor, Report, Silent
+from maxmargin.solvers.result import Result, Status
+from maxmargin.solvers.soft_bounds import dual_point, hinges
+from maxmargin.solvers.soft_coupling import couple_tables
+from maxmargin.solvers.soft_random_blocks import random_blocks
+from maxmargin.solvers.soft_visits import visit_examples
+from maxmargin.solvers.state import fingerprint, load_state, save_state
+
+#: Block gap over disagreement that a run steers to, and how far off it may be: from 2.4 to 15 all do about equally well.
+_BALANCE, _SLACK = 6.0, 2.5
+#: Passes over the variables alone before factors join in.
+_EDGELESS_PASSES = 2
+#: Share of a pass that is sampled uniformly, whatever the gaps.
+_UNIFORM_SHARE = 0.2
+#: Pairwise steps on one factor table per visit, at most.
+_TABLE_STEPS = 10
+#: Rounds of descent on the messages at a check.
+_POLISH = 2
+
+
+@dataclass
+class SoftState:
+    """All that SoftBCFW needs to go on."""
+
+    mu: NDArray[np.float64]
+    table: NDArray[np.float64]
+    nu: NDArray[np.float64]
+    w_v: NDArray[np.float64]
+    w_f: NDArray[np.float64]
+    block_gap: NDArray[np.float64]
+    disagreement: NDArray[np.float64]
+    best_v: NDArray[np.float64]
+    best_f: NDArray[np.float64]
+    rho: float
+    primal: float = math.inf
+    dual: float = -math.inf
+    n_passes: int = 0
+    next_check: int = 2
+    n_oracle_calls: int = 0
+    seconds: float = 0.0
+    monitor_seconds: float = 0.0
+    history: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dual state: marginals and multipliers."""
+        return int(self.mu.nbytes + self.table.nbytes + self.nu.nbytes)
+
+
+class SoftBCFW:
+    """Block-coordinate Frank-Wolfe with soft agreement constraints.
+
+    Parameters
+    ----------
+    rho : "auto" or float
+        Softness of agreement, in 1 / (units of the task loss); a number is kept as it is. With multipliers it changes the speed
+        only; without, the problem.
+    multipliers : bool
+        Move multipliers, so that agreement becomes hard in the limit.
+    blocks : "examples" or "random"
+        Visit whole examples, or draw single blocks as Algorithm 1 of the paper does (then multipliers must be False).
+    sampling : "gap" or "uniform"
+        How examples are drawn for a pass.
+    sweeps : int
+        Sweeps over an example's blocks per visit.
+    """
+
+    name = "soft-bcfw"
+    requires = ("local scores",)
+
+    def __init__(
+        self,
+        rho: float | str = "auto",
+        multipliers: bool = True,
+        blocks: str = "examples",
+        sampling: str = "gap",
+        sweeps: int = 2,
+    ) -> None:
+        self.rho = rho
+        self.multipliers = multipliers
+        self.blocks = blocks
+        self.sampling = sampling
+        self.sweeps = sweeps
+
+    @classmethod
+    def algorithm_1(cls, rho: float = 1.0) -> SoftBCFW:
+        """Algorithm 1 of the paper, with its fixed rho."""
+        return cls(rho=rho, multipliers=False, blocks="random")
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's parameters."""
+        return {name: getattr(self, name) for name in ("rho", "multipliers", "blocks", "sampling", "sweeps")}
+
+    def solve(
+        self,
+        problem: FactorGraphs,
+        C: float = 1.0,
+        tol: float = 1e-3,
+        max_passes: int = 1000,
+        max_seconds: float | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = 0,
+        n_jobs: int | None = None,
+        monitor: Monitor | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        state: SoftState | None = None,
+    ) -> Result:
+        """Train on a problem.
+
+        Parameters
+        ----------
+        problem : FactorGraphs
+            With labels.
+        C : float
+            lam = 1 / C.
+        tol : float
+            Certified gap to stop at, in units of the task loss.
+        max_passes, max_seconds : int, float
+            Other reasons to stop; seconds of the algorithm and its monitoring.
+        random_state : int, generator or None
+        n_jobs : int
+            Threads for the certificates; results do not depend on it.
+        monitor : Monitor
+        checkpoint : path
+            File to write the state to from time to time, and to resume from if it is there.
+        state : SoftState
+            State of an earlier run on a problem of the same shape, to start from (its marginals are kept; C may differ).
+        """
+        self._check_options(problem)
+        run = _Run(self, problem, 1.0 / C, random_state, n_threads(n_jobs))
+        talk: Monitor = monitor or Silent()
+        key = ""
+        if checkpoint is not None:
+            check_writable(checkpoint)
+            key = fingerprint(problem, {**self.options(), "C": C, "seed": run.seed})
+        if checkpoint is not None and os.path.exists(checkpoint):
+            now = load_state(checkpoint, self.name, SoftState, key)
+        else:
+            now = run.start(state)
+        started, saved = time.perf_counter(), time.perf_counter()
+        talk.start(self.name, max_passes, tol)
+        status = None
+        try:
+            while status is None:
+                if now.n_passes >= now.next_check:
+                    run.check(now)
+                    go_on = talk.update(run.report(now, max_passes, tol))
+                    if now.primal - now.dual <= tol:
+                        status = Status.CONVERGED
+                    elif now.n_passes >= max_passes:
+                        status = Status.MAX_PASSES
+                    elif max_seconds is not None and time.perf_counter() - started >= max_seconds:
+                        status = Status.TIME_LIMIT
+                    elif not go_on:
+                        status = Status.INTERRUPTED
+                    elif run.stalled(now):
+                        status = Status.STALLED
+                    if checkpoint is not None and (status is not None or time.perf_counter() - saved > 30.0):
+                        save_state(checkpoint, self.name, now, key)
+                        saved = time.perf_counter()
+                if status is None:
+                    deadline = math.inf if max_seconds is None else started + max_seconds
+                    run.one_pass(now, deadline)
+                    if now.n_passes >= max_passes or time.perf_counter() >= deadline:
+                        now.next_check = now.n_passes
+        except KeyboardInterrupt:
+            # A kernel always ends what it began, so the state is sound; certify it unless an earlier one is at hand.
+            status = Status.INTERRUPTED
+            if not math.isfinite(now.primal):
+                run.check(now)
+            if checkpoint is not None:
+                save_state(checkpoint, self.name, now, key)
+        assert status is not None
+        result = run.result(now, status)
+        talk.stop(result.summary())
+        return result
+
+    def _check_options(self, problem: FactorGraphs) -> None:
+        if not problem.has_labels:
+            raise OptionError("This problem has no labels to learn from.")
+        if self.blocks not in ("examples", "random"):
+            raise OptionError(f'blocks={self.blocks!r} is not known; use "examples" or "random".')
+        if self.sampling not in ("gap", "uniform"):
+            raise OptionError(f'sampling={self.sampling!r} is not known; use "gap" or "uniform".')
+        if self.blocks == "random" and self.multipliers:
+            raise OptionError('blocks="random" is Algorithm 1 of the paper, which has no multipliers; set multipliers=False.')
+        if isinstance(self.rho, str):
+            if self.rho != "auto":
+                raise OptionError(f'rho={self.rho!r} is not possible; use "auto" or a number above 0.')
+        elif not (math.isfinite(self.rho) and self.rho > 0):
+            raise OptionError(f'rho={self.rho!r} is not possible; use "auto" or a finite number above 0.')
+        if isinstance(self.sweeps, bool) or not isinstance(self.sweeps, int | np.integer) or self.sweeps < 1:
+            raise OptionError(f"sweeps={self.sweeps!r} is not possible; use a whole number above 0.")
+
+
+class _Run:
+    """One run: the problem's arrays at hand, and the steps of the main loop."""
+
+    def __init__(self, solver: SoftBCFW, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
+        self.solver, self.problem, self.lam, self.threads = solver, problem, lam, threads
+        self.seed = _seed(random_state)
+        self.g = problem.arrays
+        self.v_features, self.f_features = problem.variable_features.arrays, problem.factor_features.arrays
+        has_factors = bool(problem.example_factors[-1] > 0)
+        self.soft = has_factors and not solver.multipliers
+        self.certificate = "soft" if self.soft else "exact" if problem.is_forest else "relaxed"
+        self.multipliers = has_factors and solver.multipliers
+        self.has_factors = has_factors
+        self.n_blocks = int(problem.example_variables[-1] + problem.example_factors[-1])
+
+    # -------------------------------------------------------------------------------------------- the start
+
+    def start(self, earlier: SoftState | None) -> SoftState:
+        """Line 1 of Algorithm 1 (every marginal at the truth, w = 0), or the marginals of an earlier run."""
+        p, n = self.problem, self.problem.n_examples
+        w_v, w_f = p.working_weights()
+        now = SoftState(
+            mu=np.zeros(int(p.example_states[-1])),
+            table=np.zeros(int(p.example_tables[-1])),
+            nu=np.zeros(int(p.example_messages[-1])),
+            w_v=w_v, w_f=w_f, block_gap=np.ones(n), disagreement=np.zeros(n), best_v=w_v.copy(), best_f=w_f.copy(),
+            rho=self.first_rho(),
+        )  # fmt: skip
+        if earlier is not None:
+            if any(getattr(earlier, name).shape != getattr(now, name).shape for name in ("mu", "table", "nu", "w_v", "w_f")):
+                raise OptionError("The earlier state belongs to a problem of another shape; start without it (warm_start=False).")
+            now.mu[:], now.table[:], now.nu[:] = earlier.mu, earlier.table, earlier.nu
+            if isinstance(self.solver.rho, str):
+                now.rho = earlier.rho
+            dual_point(self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, True, now.w_v, now.w_f)
+            return now
+        now.mu[p.state_starts() + p.labels] = 1.0
+        now.table[joint_states_of(p.arrays, p.labels)] = 1.0
+        if self.solver.blocks == "examples" and self.multipliers:
+            clock = time.perf_counter()
+            for k in range(_EDGELESS_PASSES):
+                order = np.random.default_rng([self.seed, 1, k]).permutation(n)
+                self.visit(now, order, edgeless=True)
+            couple_tables(self.g, self.f_features, now.w_f, now.mu, now.table, self.lam)
+            now.block_gap[:], now.disagreement[:] = 1.0, 0.0
+            now.seconds += time.perf_counter() - clock
+        return now
+
+    def first_rho(self) -> float:
+        """The softness at which a variable's block moves by a fraction of its simplex for a score of its own loss.
+
+        A variable's curvature is about 2 N / rho for N factors, and scores are of the size of its loss; with K states, each
+        holds about 1 / K of the mass.
+        """
+        if not isinstance(self.solver.rho, str):
+            return float(self.solver.rho)
+        if not self.has_factors:
+            return 1.0
+        degree = self.g.variables[:, V_DEGREE]
+        n = self.problem.example_variables[-1]
+        mean_loss = max(float(np.maximum.reduceat(self.g.losses, self.problem.state_starts()).mean()), 1e-12)
+        mean_states = self.problem.example_states[-1] / n
+        return 0.3 * float(degree[degree > 0].mean()) / mean_loss / mean_states
+
+    # -------------------------------------------------------------------------------------------- one pass
+
+    def one_pass(self, now: SoftState, deadline: float) -> None:
+        """As many visits as there are examples (or as many draws as there are blocks), in pieces that can be interrupted."""
+        clock = time.perf_counter()
+        rng = np.random.default_rng([self.seed, 0, now.n_passes])
+        n = self.problem.n_examples
+        if self.solver.blocks == "random":
+            drawn = rng.integers(self.n_blocks, size=self.n_blocks)
+            blocks_before = self.problem.example_variables + self.problem.example_factors
+            chosen = np.searchsorted(blocks_before, drawn, side="right") - 1
+            random_blocks(
+                self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, chosen, drawn - blocks_before[chosen],
+                self.lam, now.rho,
+            )  # fmt: skip
+            now.n_oracle_calls += self.n_blocks
+        else:
+            if self.solver.sampling == "uniform" or now.n_passes == 0:
+                order = rng.permutation(n)
+            else:
+                order = rng.permutation(_sample(now.block_gap + now.disagreement, rng))
+            size = max(1, int(5_000_000 * n / (1 + self.problem.example_tables[-1] + self.problem.example_states[-1])))
+            for first in range(0, len(order), size):
+                self.visit(now, order[first : first + size], edgeless=False)
+                if time.perf_counter() > deadline:
+                    break
+            now.n_oracle_calls += self.solver.sweeps * self.n_blocks
+        now.n_passes += 1
+        if isinstance(self.solver.rho, str) and self.multipliers and now.n_passes % 4 == 0:
+            self.balance(now)
+        now.seconds += time.perf_counter() - clock
+
+    def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
+        """Visit the examples in order."""
+        visit_examples(
+            self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, now.nu, order, self.lam, now.rho,
+            1 if edgeless else self.solver.sweeps, _TABLE_STEPS, self.multipliers and not edgeless, edgeless, now.block_gap,
+            now.disagreement,
+        )  # fmt: skip
+
+    def balance(self, now: SoftState) -> None:
+        """Steer rho so that block gap and disagreement stay in proportion; ever more gently, so that it settles."""
+        blocks, gone = float(self.g.weight @ now.block_gap), float(self.g.weight @ now.disagreement)
+        if blocks <= 0.0 or gone <= 0.0:
+            return
+        ratio = blocks / gone / _BALANCE
+        if 1.0 / _SLACK <= ratio <= _SLACK:
+            return
+        change = min(2.0, max(0.5, math.sqrt(ratio)))
+        now.rho *= change ** (1.0 / (1.0 + now.n_passes / 40.0))
+
+    # -------------------------------------------------------------------------------------------- certificates
+
+    def check(self, now: SoftState) -> None:
+        """Bound the optimum from both sides, keep the best weights, and write a line of history."""
+        clock = time.perf_counter()
+        primal, dual = self.bounds(now, self.soft)
+        line = {"n_passes": now.n_passes, "seconds": now.seconds, "rho": now.rho}
+        if self.soft:
+            relaxed_primal, relaxed_dual = self.bounds(now, False)
+            line |= {"relaxed_primal": relaxed_primal, "relaxed_dual": relaxed_dual}
+        if primal < now.primal:
+            now.primal = primal
+            now.best_v[:], now.best_f[:] = now.w_v, now.w_f
+        now.dual = max(now.dual, dual)
+        now.next_check = now.n_passes + max(3, now.n_passes // 6)
+        now.monitor_seconds += time.perf_counter() - clock
+        line |= {
+            "primal": now.primal, "dual": now.dual, "gap": now.primal - now.dual, "block_gap": self.mean(now.block_gap),
+            "disagreement": self.mean(now.disagreement), "monitor_seconds": now.monitor_seconds,
+        }  # fmt: skip
+        for name, value in line.items():
+            now.history.setdefault(name, []).append(float(value))
+
+    def bounds(self, now: SoftState, soft: bool) -> tuple[float, float]:
+        """g from above and f from below, for G_rho if soft, else for G."""
+        hinge = np.empty(self.problem.n_examples)
+        run_shards(
+            lambda begin, end: hinges(
+                self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, now.nu, now.rho,
+                0 if soft else _POLISH, soft, begin, end, hinge,
+            ),
+            self.problem.n_examples,
+            self.threads,
+        )  # fmt: skip
+        primal = self.regulariser(now.w_v, now.w_f) + self.mean(hinge)
+        r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
+        linear = dual_point(self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, soft, r_v, r_f)
+        return primal, linear - self.regulariser(r_v, r_f)
+
+    def regulariser(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:
+        """lam/2 |w|^2."""
+        return self.lam / 2.0 * float(np.vdot(w_v, w_v) + np.vdot(w_f, w_f))
+
+    def mean(self, values: NDArray[np.float64]) -> float:
+        """Weighted mean over examples."""
+        return float(self.g.weight @ values) / len(values)
+
+    def stalled(self, now: SoftState) -> bool:
+        """Whether the gap has stopped shrinking for so long that it will not reach the tolerance."""
+        passes, gaps = now.history["n_passes"], now.history["gap"]
+        past = [gap for k, gap in zip(passes, gaps, strict=True) if k <= now.n_passes - max(200, now.n_passes // 2)]
+        return bool(past) and gaps[-1] > 0.99 * past[-1]
+
+    # -------------------------------------------------------------------------------------------- reports
+
+    def report(self, now: SoftState, max_passes: int, tol: float) -> Report:
+        """What the monitor is told."""
+        return Report(
+            now.n_passes, max_passes, now.seconds, now.primal, now.dual, now.primal - now.dual, tol, self.certificate
+        )
+
+    def result(self, now: SoftState, status: Status) -> Result:
+        """The outcome: the weights of the best primal value and the best bounds seen."""
+        return Result(
+            status=status,
+            weights=self.problem.flat_weights(now.best_v, now.best_f),
+            primal=now.primal,
+            dual=now.dual,
+            gap=now.primal - now.dual,
+            certificate=self.certificate,
+            n_passes=now.n_passes,
+            n_oracle_calls=now.n_oracle_calls,
+            seconds=now.seconds,
+            history={name: np.array(values) for name, values in now.history.items()},
+            solver=self.solver.name,
+            options={**self.solver.options(), "final_rho": now.rho, "state_bytes": now.nbytes},
+            state=now,
+        )
+
+
+def _seed(random_state: Any) -> int:
+    if random_state is None:
+        return int(np.random.default_rng().integers(2**31))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise OptionError(f"random_state={random_state!r} is not possible; use a whole number from 0, a generator or None.")
+    return int(random_state)
+
+
+def _sample(gaps: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """As many examples as there are gaps, drawn in proportion to them (systematic sampling: the least variance)."""
+    n, total = len(gaps), float(gaps.sum())
+    if not (math.isfinite(total) and total > 0.0):
+        return np.arange(n)
+    share = _UNIFORM_SHARE / n + (1.0 - _UNIFORM_SHARE) * gaps / total
+    edges = np.concatenate([[0.0], np.cumsum(share) * n]) + rng.random()
+    return np.repeat(np.arange(n), np.diff(np.floor(edges).astype(np.int64)))

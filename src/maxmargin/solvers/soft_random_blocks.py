@@ -1,0 +1,127 @@
+"""Algorithm 1 of Soft, as printed: random blocks, plain Frank-Wolfe steps, fixed rho.
+
+A block is a variable or a factor of one example, drawn uniformly. With dir = s - mu_a, s the vertex of the best (joint) state,
+
+    gamma = clip( theta_a . dir / ( |Phi dir|^2 / (lam M) + kappa / rho ), 0, 1 )          lines 7 and 12, mended
+    kappa = N_i |dir|^2 for a variable,  sum_{i in c} |A_ci dir|^2 for a factor
+    mu_a <- mu_a + gamma dir,      w <- w - gamma / (lam M) Phi dir                         lines 14 and 15
+
+Line 12 of the paper has a minus where the plus stands here, and both step sizes hide factors of M (see DESIGN). The messages
+delta = (mu_c - mu_i) / rho are read off the marginals when a block needs them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maxmargin.kernels import kernel
+from maxmargin.problems.features import add_row, score_row
+from maxmargin.problems.layout import (
+    F_ROW, F_SCOPE, F_TABLE, F_TEMPLATE, G_AT, G_BLOCK, G_BLOCK_END, G_LAST, G_ROW, I_OUTER, I_STRIDE, I_TABLE, K_ARITY, K_SIZE,
+    K_SLOTS, K_START, L_BUFFER, L_SLOTS, L_STATES, L_TABLE, S_FACTOR_GROUPS, S_FACTORS, S_VARIABLE_GROUPS, S_VARIABLES, SLOT_DELTA,
+    SLOT_OUTER, SLOT_STATES, SLOT_STRIDE, STATES, STRUCTURE, TABLES, V_DEGREE, V_INCIDENT, V_ROW, V_STATE, V_TEMPLATE, VARIABLES,
+)  # fmt: skip
+from maxmargin.problems.tables import slot_add, slot_sum
+
+
+@kernel
+def random_blocks(
+    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, mu: Any, table: Any, chosen_examples: Any, chosen_blocks: Any,
+    lam: float, rho: float,
+) -> None:  # fmt: skip
+    """One Frank-Wolfe step on each drawn block; block a of an example is variable a, or factor a - n."""
+    largest, n_examples = g.largest, len(g.weight)
+    buffer, moved = np.empty(largest[L_BUFFER]), np.empty(largest[L_BUFFER])
+    value, delta = np.empty(max(largest[L_TABLE], largest[L_STATES])), np.empty(max(largest[L_SLOTS], largest[L_STATES]))
+    examples, structures, weight, losses = g.examples, g.structures, g.weight, g.losses
+    variables, v_kinds, v_block, v_fixed, v_groups = g.variables, g.variable_kinds, g.variable_block, g.variable_fixed, g.variable_groups
+    factors, f_kinds, f_block, f_fixed, f_groups = g.factors, g.factor_kinds, g.factor_block, g.factor_fixed, g.factor_groups
+    scope, slots, incident, v_scores, f_scores = g.scope, g.slots, g.incident, g.variable_scores, g.factor_scores
+    for draw in range(len(chosen_examples)):
+        m, a = chosen_examples[draw], chosen_blocks[draw]
+        unit = weight[m] / (lam * n_examples)
+        if unit == 0.0:
+            continue
+        s, states, tables = examples[m, STRUCTURE], examples[m, STATES], examples[m, TABLES]
+        v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
+        n = examples[m + 1, VARIABLES] - examples[m, VARIABLES]
+        if a < n:  # a variable: theta_i = loss + w.phi_i + sum_c delta_ci
+            q = structures[s, S_VARIABLE_GROUPS]
+            while v_groups[q, G_LAST] <= a:
+                q += 1
+            row, first, last, at = examples[m, V_ROW] + v_groups[q, G_ROW], v_groups[q, G_BLOCK], v_groups[q, G_BLOCK_END], v_groups[q, G_AT]
+            score_row(v_features, row, w_v, first, last, buffer, at)
+            t, here = variables[v0 + a, V_TEMPLATE], states + variables[v0 + a, V_STATE]
+            start, size, degree = v_kinds[t, K_START], v_kinds[t, K_SIZE], variables[v0 + a, V_DEGREE]
+            for k in range(size):
+                delta[k] = -degree * mu[here + k]
+            for e in range(variables[v0 + a, V_INCIDENT], variables[v0 + a, V_INCIDENT] + degree):
+                slot_sum(table, tables + incident[e, I_TABLE], incident[e, I_OUTER], size, incident[e, I_STRIDE], delta, 0)
+            for k in range(size):
+                b = v_block[start + k]
+                value[k] = v_fixed[start + k] + losses[here + k] + delta[k] / rho + (buffer[at + b - first] if b >= 0 else 0.0)
+                if len(v_scores) > 0:
+                    value[k] += v_scores[here + k]
+            own, block, marginal, squares = unit * v_features.squared_norms[row], v_block, mu, float(degree)
+        else:  # a factor: theta_c = w.phi_c - sum_i delta_ci
+            c = a - n
+            q = structures[s, S_FACTOR_GROUPS]
+            while f_groups[q, G_LAST] <= c:
+                q += 1
+            row, first, last, at = examples[m, F_ROW] + f_groups[q, G_ROW], f_groups[q, G_BLOCK], f_groups[q, G_BLOCK_END], f_groups[q, G_AT]
+            score_row(f_features, row, w_f, first, last, buffer, at)
+            t, here = factors[f0 + c, F_TEMPLATE], tables + factors[f0 + c, F_TABLE]
+            start, size = f_kinds[t, K_START], f_kinds[t, K_SIZE]
+            for y in range(size):
+                b = f_block[start + y]
+                value[y] = f_fixed[start + y] + (buffer[at + b - first] if b >= 0 else 0.0)
+                if len(f_scores) > 0:
+                    value[y] += f_scores[here + y]
+            for j in range(f_kinds[t, K_ARITY]):
+                z = f_kinds[t, K_SLOTS] + j
+                state = states + variables[v0 + scope[factors[f0 + c, F_SCOPE] + j], V_STATE]
+                for k in range(slots[z, SLOT_STATES]):
+                    delta[k] = -mu[state + k]
+                slot_sum(table, here, slots[z, SLOT_OUTER], slots[z, SLOT_STATES], slots[z, SLOT_STRIDE], delta, 0)
+                slot_add(value, 0, slots[z, SLOT_OUTER], slots[z, SLOT_STATES], slots[z, SLOT_STRIDE], delta, 0, -1.0 / rho)
+            own, block, marginal, squares = unit * f_features.squared_norms[row], f_block, table, 0.0
+
+        best, high = 0, -np.inf
+        for y in range(size):
+            if value[y] > high:
+                best, high = y, value[y]
+        ascent = 0.0
+        for y in range(size):
+            if marginal[here + y] > 0.0:
+                ascent += marginal[here + y] * (high - value[y])
+        if ascent <= 0.0:
+            continue
+        for b in range(at, at + last - first):
+            moved[b] = 0.0
+        for y in range(size):
+            value[y] = (1.0 if y == best else 0.0) - marginal[here + y]  # the direction, from here on
+            if block[start + y] >= 0:
+                moved[at + block[start + y] - first] += value[y]
+        curvature = 0.0
+        for b in range(at, at + last - first):
+            curvature += own * moved[b] * moved[b]
+        if a < n:
+            for k in range(size):
+                curvature += squares / rho * value[k] * value[k]
+        else:
+            for j in range(f_kinds[t, K_ARITY]):
+                z = f_kinds[t, K_SLOTS] + j
+                for k in range(slots[z, SLOT_STATES]):
+                    delta[k] = 0.0
+                slot_sum(value, 0, slots[z, SLOT_OUTER], slots[z, SLOT_STATES], slots[z, SLOT_STRIDE], delta, 0)
+                for k in range(slots[z, SLOT_STATES]):
+                    curvature += delta[k] * delta[k] / rho
+        gamma = min(1.0, ascent / curvature) if curvature > 0.0 else 1.0
+        for y in range(size):
+            marginal[here + y] += gamma * value[y]
+        if a < n:
+            add_row(v_features, row, w_v, first, last, moved, at, -gamma * unit)
+        else:
+            add_row(f_features, row, w_f, first, last, moved, at, -gamma * unit)

@@ -1,0 +1,70 @@
+"""The state of a solver: one record of arrays and numbers, all it needs to go on, and its copy on disk.
+
+A checkpoint is that record in a model file (a zip of JSON and ``.npy``, no pickle), written atomically. It names the problem by
+a fingerprint, so that training resumes only what it interrupted; k passes, a checkpoint, and k more give bit for bit what 2k
+passes give.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from maxmargin.errors import OptionError
+from maxmargin.formats.model_file import read_model, write_model
+from maxmargin.problems.factor_graphs import FactorGraphs
+
+State = TypeVar("State")
+
+
+def fingerprint(problem: FactorGraphs, options: Mapping[str, Any]) -> str:
+    """A digest of the problem's arrays and of the options that shape the run."""
+    digest = hashlib.sha256()
+    features = (*problem.variable_features.arrays, *problem.factor_features.arrays)
+    for array in (*problem.arrays, *features):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array))
+    digest.update(repr(sorted(options.items())).encode())
+    return digest.hexdigest()
+
+
+def save_state(path: str | os.PathLike[str], solver: str, state: Any, key: str) -> None:
+    """Write a state (a dataclass of arrays, numbers and lists of numbers) atomically."""
+    numbers: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
+    for field in dataclasses.fields(state):
+        value = getattr(state, field.name)
+        if isinstance(value, np.ndarray):
+            arrays[field.name] = value
+        elif isinstance(value, dict):
+            for name, column in value.items():
+                arrays[f"{field.name}.{name}"] = np.asarray(column, np.float64)
+        else:
+            # Floats as hexadecimal text: exact, and infinity has a name.
+            numbers[field.name] = value.hex() if isinstance(value, float) else value
+    write_model(path, {"checkpoint": solver, "fingerprint": key, "numbers": numbers}, arrays)
+
+
+def load_state(path: str | os.PathLike[str], solver: str, kind: type[State], key: str) -> State:
+    """Read a state written by `save_state` for the same solver and problem."""
+    header, arrays = read_model(path)
+    if header.get("checkpoint") != solver or header.get("fingerprint") != key:
+        raise OptionError(
+            f"The checkpoint {os.fspath(path)!r} belongs to another solver, data set or setting; "
+            "delete it to start afresh, or name another file."
+        )
+    values: dict[str, Any] = {
+        name: float.fromhex(value) if isinstance(value, str) else value for name, value in header["numbers"].items()
+    }
+    for name, array in arrays.items():
+        field, _, column = name.partition(".")
+        if column:
+            values.setdefault(field, {})[column] = array.tolist()
+        else:
+            values[field] = array
+    return kind(**values)
