@@ -106,6 +106,8 @@ def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
         "max_seconds": args.max_seconds,
         "fit_intercept": not args.no_intercept,
         "random_state": args.seed,
+        # The answer does not depend on the number of threads.
+        "n_jobs": -1,
         "verbose": 0 if args.quiet else 1,
     }
     model: Any

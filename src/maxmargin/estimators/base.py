@@ -74,6 +74,7 @@ class StructuredEstimator(BaseEstimator):
 
     #: Name in model files and on the command line.
     task = ""
+    result_: Result
 
     def __init__(
         self,
@@ -270,6 +271,19 @@ def check_features(X: Any, name: str = "X") -> Features:
     dtype = getattr(X, "dtype", None)
     if getattr(dtype, "kind", "") == "c":
         raise DataError(f"Complex data not supported: {name} has dtype {dtype}; expected real numbers.")
+    if not sp.issparse(X):
+        X = np.asarray(X)
+        if X.ndim == 1:
+            raise DataError(
+                f"{name} has 1 dimension, shape {X.shape}; expected 2: (rows, features). Reshape your data: "
+                f"{name}.reshape(1, -1) is one example, {name}.reshape(-1, 1) one feature."
+            )
+        if X.dtype == object:
+            # What a data frame of mixed columns gives.
+            try:
+                X = X.astype(np.float64)
+            except (TypeError, ValueError) as error:
+                raise DataError(f"{name} holds values that are not real numbers ({error}).") from None
     features = Features(X, name)
     if features.shape[0] == 0:
         raise DataError(f"{name} has no rows: the data is empty (shape {features.shape}).")

@@ -279,13 +279,13 @@ def _known_part(graph: Graph, known: NDArray[np.bool_]) -> Graph:
         return graph
     number = np.cumsum(known) - 1
     kept = known[edges].all(axis=1)
-    nodes = sp.csr_array(nodes)[np.flatnonzero(known)] if sp.issparse(nodes) else nodes[known]
+    nodes = nodes.tocsr()[np.flatnonzero(known)] if hasattr(nodes, "tocsr") else nodes[known]
     return nodes, number[edges[kept]], None if features is None else features[kept]
 
 
 def _append_ones(nodes: Any) -> Any:
-    if sp.issparse(nodes):
-        return sp.hstack([sp.csr_array(nodes), sp.csr_array(np.ones((nodes.shape[0], 1)))], format="csr")
+    if hasattr(nodes, "tocsr"):
+        return sp.hstack([nodes, sp.csr_array(np.ones((nodes.shape[0], 1)))], format="csr")
     dense = np.asarray(nodes)
     ones = np.ones((dense.shape[0], 1), dense.dtype if dense.dtype.kind == "f" else np.float64)
     return np.hstack([dense, ones])

@@ -91,7 +91,8 @@ def encode_lists(Y: Any, classes: NDArray[Any] | None) -> tuple[NDArray[np.int8]
 def encode_array(Y: Any) -> tuple[NDArray[np.int8], NDArray[Any]]:
     """Zeros and ones of an array, sparse matrix or data frame, and the classes: column names, or column numbers."""
     names = getattr(Y, "columns", None)
-    if sp.issparse(Y):
+    sparse = sp.issparse(Y)
+    if sparse:
         values = np.asarray(Y.toarray())
     else:
         try:

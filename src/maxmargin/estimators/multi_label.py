@@ -219,4 +219,4 @@ def _check_lengths(n_rows: int, n_targets: int) -> None:
 
 
 def _numbered(classes: NDArray[Any]) -> bool:
-    return classes.tolist() == list(range(len(classes)))
+    return bool(classes.tolist() == list(range(len(classes))))

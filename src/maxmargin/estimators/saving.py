@@ -208,7 +208,7 @@ def _estimator(kind: type[StructuredEstimator], parameters: dict[str, Any]) -> S
             key = values[name]["name"]
             if key not in known:
                 raise ModelFileError(f"it names the {name} {key!r}, and this version knows {', '.join(known)}.")
-            values[name] = known[key](**values[name]["options"])  # type: ignore[operator]
+            values[name] = known[key](**values[name]["options"])
     for name in ("loss", "edges"):
         if isinstance(values.get(name), list):
             values[name] = np.array(values[name])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 _announced = False
 
@@ -41,7 +42,8 @@ def announce_compilation() -> None:
 
 def _user_cache() -> str | None:
     try:
-        from numba.misc.appdirs import user_cache_dir
+        from numba.misc import appdirs
     except ImportError:
         return None
-    return str(user_cache_dir(appname="numba", appauthor=False))
+    directory: Any = appdirs
+    return str(directory.user_cache_dir(appname="numba", appauthor=False))

@@ -21,9 +21,16 @@ Two algorithms share this file:
     visit, so that the limit is G itself, whatever rho is: the certificate is for G ("relaxed"), or for the exact problem where
     the graphs are forests ("exact").
 
-What the solver chooses by itself: rho starts at the scale where a variable's step is a fraction of its simplex, and follows the
-balance of the two gaps that every visit reports: block gap much above disagreement means that agreement is enforced too hard
-(rho grows), the opposite that it is too loose (rho shrinks). The start is a short edgeless run, coupled (soft_coupling.py).
+Large C couples the examples through w so strongly that coordinate ascent crawls. Then the passes work on
+
+    min_w  P(w) + kappa/2 |w - c|^2,       w = (lam w(mu) + kappa c) / (lam + kappa)
+
+which is as easy as a small C, and the centre c follows the iterates with Nesterov's momentum every few passes (accelerated
+proximal coordinate ascent, Shalev-Shwartz and Zhang 2014; "Catalyst"). Certificates are for P itself throughout.
+
+What the solver chooses by itself: kappa from the scale of features, loss and C; rho starts at the scale where a variable's step is a fraction of its simplex, and follows the
+balance of two gaps, what the blocks could still gain and what the dual loses when disagreement is repaired: the first much
+above the second means that agreement is enforced too hard (rho grows), the opposite that it is too loose (rho shrinks). The start is a short edgeless run, coupled (soft_coupling.py).
 """
 
 from __future__ import annotations
@@ -50,8 +57,10 @@ from maxmargin.solvers.soft_random_blocks import random_blocks
 from maxmargin.solvers.soft_visits import visit_examples
 from maxmargin.solvers.state import fingerprint, load_state, save_state
 
-#: Block gap over disagreement that a run steers to, and how far off it may be: from 2.4 to 15 all do about equally well.
-_BALANCE, _SLACK = 6.0, 2.5
+#: Block gap over the cost of repair that a run steers to, and how far off it may be: from 1 to 9 all do about equally well.
+_BALANCE, _SLACK = 3.0, 3.0
+#: How far rho may go from where it started, as a factor.
+_RANGE = 300.0
 #: Passes over the variables alone before factors join in.
 _EDGELESS_PASSES = 2
 #: Share of a pass that is sampled uniformly, whatever the gaps.
@@ -60,6 +69,8 @@ _UNIFORM_SHARE = 0.2
 _TABLE_STEPS = 10
 #: Rounds of descent on the messages at a check.
 _POLISH = 2
+#: C R^2 / (M loss) above which a proximal term brings it down to this, and the passes between two moves of the centre.
+_CONDITION, _CENTRE_PASSES = 20.0, 3
 
 
 @dataclass
@@ -75,11 +86,16 @@ class SoftState:
     disagreement: NDArray[np.float64]
     best_v: NDArray[np.float64]
     best_f: NDArray[np.float64]
+    centre_v: NDArray[np.float64]
+    centre_f: NDArray[np.float64]
+    last_v: NDArray[np.float64]
+    last_f: NDArray[np.float64]
     rho: float
+    momentum: float = 1.0
     primal: float = math.inf
     dual: float = -math.inf
     n_passes: int = 0
-    next_check: int = 2
+    next_check: int = 3
     n_oracle_calls: int = 0
     seconds: float = 0.0
     monitor_seconds: float = 0.0
@@ -250,6 +266,8 @@ class _Run:
         self.multipliers = has_factors and solver.multipliers
         self.has_factors = has_factors
         self.n_blocks = int(problem.example_variables[-1] + problem.example_factors[-1])
+        # lam + kappa; Algorithm 1 stays as printed.
+        self.step_lam = lam if solver.blocks == "random" else max(lam, self.easy_lam())
 
     # -------------------------------------------------------------------------------------------- the start
 
@@ -262,6 +280,7 @@ class _Run:
             table=np.zeros(int(p.example_tables[-1])),
             nu=np.zeros(int(p.example_messages[-1])),
             w_v=w_v, w_f=w_f, block_gap=np.ones(n), disagreement=np.zeros(n), best_v=w_v.copy(), best_f=w_f.copy(),
+            centre_v=np.zeros_like(w_v), centre_f=np.zeros_like(w_f), last_v=np.zeros_like(w_v), last_f=np.zeros_like(w_f),
             rho=self.first_rho(),
         )  # fmt: skip
         if earlier is not None:
@@ -271,6 +290,9 @@ class _Run:
             if isinstance(self.solver.rho, str):
                 now.rho = earlier.rho
             dual_point(self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, True, now.w_v, now.w_f)
+            # The centre at w(mu) leaves the weights where they are.
+            now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
+            now.last_v[:], now.last_f[:] = now.w_v, now.w_f
             return now
         now.mu[p.state_starts() + p.labels] = 1.0
         now.table[joint_states_of(p.arrays, p.labels)] = 1.0
@@ -279,7 +301,7 @@ class _Run:
             for k in range(_EDGELESS_PASSES):
                 order = np.random.default_rng([self.seed, 1, k]).permutation(n)
                 self.visit(now, order, edgeless=True)
-            couple_tables(self.g, self.f_features, now.w_f, now.mu, now.table, self.lam)
+            couple_tables(self.g, self.f_features, now.w_f, now.mu, now.table, self.step_lam)
             now.block_gap[:], now.disagreement[:] = 1.0, 0.0
             now.seconds += time.perf_counter() - clock
         return now
@@ -296,15 +318,27 @@ class _Run:
             return 1.0
         degree = self.g.variables[:, V_DEGREE]
         n = self.problem.example_variables[-1]
-        mean_loss = max(float(np.maximum.reduceat(self.g.losses, self.problem.state_starts()).mean()), 1e-12)
         mean_states = self.problem.example_states[-1] / n
-        return 0.3 * float(degree[degree > 0].mean()) / mean_loss / mean_states
+        return 0.3 * float(degree[degree > 0].mean()) / self.mean_loss() / mean_states
+
+    def easy_lam(self) -> float:
+        """The regularisation at which R^2 / (lam M loss), the condition of coordinate ascent, is moderate."""
+        p = self.problem
+        if p.variable_features.shape[1] == 0:
+            return 0.0
+        return float(self.v_features.squared_norms.mean()) / (_CONDITION * p.n_examples * self.mean_loss())
+
+    def mean_loss(self) -> float:
+        """Mean over variables of the largest task loss of a state."""
+        return max(float(np.maximum.reduceat(self.g.losses, self.problem.state_starts()).mean()), 1e-12)
 
     # -------------------------------------------------------------------------------------------- one pass
 
     def one_pass(self, now: SoftState, deadline: float) -> None:
         """As many visits as there are examples (or as many draws as there are blocks), in pieces that can be interrupted."""
         clock = time.perf_counter()
+        if self.step_lam > self.lam and now.n_passes > 0 and now.n_passes % _CENTRE_PASSES == 0:
+            self.move_centre(now)
         rng = np.random.default_rng([self.seed, 0, now.n_passes])
         n = self.problem.n_examples
         if self.solver.blocks == "random":
@@ -313,7 +347,7 @@ class _Run:
             chosen = np.searchsorted(blocks_before, drawn, side="right") - 1
             random_blocks(
                 self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, chosen, drawn - blocks_before[chosen],
-                self.lam, now.rho,
+                self.step_lam, now.rho,
             )  # fmt: skip
             now.n_oracle_calls += self.n_blocks
         else:
@@ -328,44 +362,62 @@ class _Run:
                     break
             now.n_oracle_calls += self.solver.sweeps * self.n_blocks
         now.n_passes += 1
-        if isinstance(self.solver.rho, str) and self.multipliers and now.n_passes % 4 == 0:
-            self.balance(now)
         now.seconds += time.perf_counter() - clock
 
     def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
         """Visit the examples in order."""
         visit_examples(
-            self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, now.nu, order, self.lam, now.rho,
+            self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, now.nu, order, self.step_lam, now.rho,
             1 if edgeless else self.solver.sweeps, _TABLE_STEPS, self.multipliers and not edgeless, edgeless, now.block_gap,
             now.disagreement,
         )  # fmt: skip
 
-    def balance(self, now: SoftState) -> None:
-        """Steer rho so that block gap and disagreement stay in proportion; ever more gently, so that it settles."""
-        blocks, gone = float(self.g.weight @ now.block_gap), float(self.g.weight @ now.disagreement)
-        if blocks <= 0.0 or gone <= 0.0:
-            return
-        ratio = blocks / gone / _BALANCE
-        if 1.0 / _SLACK <= ratio <= _SLACK:
-            return
-        change = min(2.0, max(0.5, math.sqrt(ratio)))
-        now.rho *= change ** (1.0 / (1.0 + now.n_passes / 40.0))
+    def move_centre(self, now: SoftState) -> None:
+        """Nesterov's step: c <- w + beta (w - last w); started anew when it points against the way the weights go."""
+        share = self.lam / self.step_lam
+        against = np.vdot(now.centre_v - now.w_v, now.w_v - now.last_v) + np.vdot(now.centre_f - now.w_f, now.w_f - now.last_f)
+        if against > 0.0:
+            now.momentum = 1.0
+        following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * now.momentum**2))
+        beta = min((now.momentum - 1.0) / following, (1.0 - math.sqrt(share)) / (1.0 + math.sqrt(share)))
+        now.momentum = following
+        for w, centre, last in ((now.w_v, now.centre_v, now.last_v), (now.w_f, now.centre_f, now.last_f)):
+            moved = w + beta * (w - last)
+            last[:] = w
+            w += (1.0 - share) * (moved - centre)
+            centre[:] = moved
+
+    def balance(self, now: SoftState, repair_cost: float) -> None:
+        """Steer rho so that block gap and the cost of disagreement stay in proportion; ever more gently, so that it settles."""
+        gaps = now.history.get("gap", [])
+        blocks, cost = self.mean(now.block_gap), max(repair_cost, 0.0) + self.mean(now.disagreement)
+        change = 1.0
+        if len(gaps) > 5 and len(gaps) % 5 == 0 and gaps[-1] > 0.8 * gaps[-6]:
+            # Multipliers that move too far keep the marginals swinging: enforce agreement harder.
+            change = 0.5
+        elif blocks > 0.0 and cost > 0.0:
+            ratio = blocks / cost / _BALANCE
+            if not 1.0 / _SLACK <= ratio <= _SLACK:
+                change = min(2.0, max(0.5, math.sqrt(ratio))) ** (1.0 / (1.0 + now.n_passes / 60.0))
+        now.rho = min(_RANGE * self.first_rho(), max(self.first_rho() / _RANGE, now.rho * change))
 
     # -------------------------------------------------------------------------------------------- certificates
 
     def check(self, now: SoftState) -> None:
         """Bound the optimum from both sides, keep the best weights, and write a line of history."""
         clock = time.perf_counter()
-        primal, dual = self.bounds(now, self.soft)
         line = {"n_passes": now.n_passes, "seconds": now.seconds, "rho": now.rho}
+        primal = self.upper(now, self.soft)
+        dual, r_v, r_f = self.lower(now, self.soft)
         if self.soft:
-            relaxed_primal, relaxed_dual = self.bounds(now, False)
-            line |= {"relaxed_primal": relaxed_primal, "relaxed_dual": relaxed_dual}
+            line |= {"relaxed_primal": self.upper(now, False), "relaxed_dual": self.lower(now, False)[0]}
+        elif self.multipliers and isinstance(self.solver.rho, str):
+            self.balance(now, self.repair_cost(now, r_v, r_f))
         if primal < now.primal:
             now.primal = primal
             now.best_v[:], now.best_f[:] = now.w_v, now.w_f
         now.dual = max(now.dual, dual)
-        now.next_check = now.n_passes + max(3, now.n_passes // 6)
+        now.next_check = now.n_passes + _CENTRE_PASSES * max(1, now.n_passes // 15)
         now.monitor_seconds += time.perf_counter() - clock
         line |= {
             "primal": now.primal, "dual": now.dual, "gap": now.primal - now.dual, "block_gap": self.mean(now.block_gap),
@@ -374,21 +426,35 @@ class _Run:
         for name, value in line.items():
             now.history.setdefault(name, []).append(float(value))
 
-    def bounds(self, now: SoftState, soft: bool) -> tuple[float, float]:
-        """g from above and f from below, for G_rho if soft, else for G."""
+    def upper(self, now: SoftState, soft: bool) -> float:
+        """g at the current weights and messages: for G_rho if soft, else for G."""
         hinge = np.empty(self.problem.n_examples)
+        gaps = now.block_gap + now.disagreement
+        enough = 0.05 * float(gaps.mean())
         run_shards(
             lambda begin, end: hinges(
                 self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, now.nu, now.rho,
-                0 if soft else _POLISH, soft, begin, end, hinge,
+                0 if soft else _POLISH, soft, gaps, enough, begin, end, hinge,
             ),
             self.problem.n_examples,
             self.threads,
         )  # fmt: skip
-        primal = self.regulariser(now.w_v, now.w_f) + self.mean(hinge)
+        return self.regulariser(now.w_v, now.w_f) + self.mean(hinge)
+
+    def lower(self, now: SoftState, soft: bool) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """f at the current marginals, repaired unless soft, and the weights w(mu) there."""
         r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
         linear = dual_point(self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, soft, r_v, r_f)
-        return primal, linear - self.regulariser(r_v, r_f)
+        return linear - self.regulariser(r_v, r_f), r_v, r_f
+
+    def repair_cost(self, now: SoftState, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> float:
+        """What the (proximal) dual loses through the weights when the marginals are made to agree."""
+        share = self.lam / self.step_lam
+        before = after = 0.0
+        for w, centre, r in ((now.w_v, now.centre_v, r_v), (now.w_f, now.centre_f, r_f)):
+            repaired = share * r + (1.0 - share) * centre
+            before, after = before + float(np.vdot(w, w)), after + float(np.vdot(repaired, repaired))
+        return self.step_lam / 2.0 * (after - before)
 
     def regulariser(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:
         """lam/2 |w|^2."""
@@ -401,7 +467,7 @@ class _Run:
     def stalled(self, now: SoftState) -> bool:
         """Whether the gap has stopped shrinking for so long that it will not reach the tolerance."""
         passes, gaps = now.history["n_passes"], now.history["gap"]
-        past = [gap for k, gap in zip(passes, gaps, strict=True) if k <= now.n_passes - max(200, now.n_passes // 2)]
+        past = [gap for k, gap in zip(passes, gaps, strict=True) if k <= now.n_passes - max(500, now.n_passes // 2)]
         return bool(past) and gaps[-1] > 0.99 * past[-1]
 
     # -------------------------------------------------------------------------------------------- reports
@@ -426,7 +492,7 @@ class _Run:
             seconds=now.seconds,
             history={name: np.array(values) for name, values in now.history.items()},
             solver=self.solver.name,
-            options={**self.solver.options(), "final_rho": now.rho, "state_bytes": now.nbytes},
+            options={**self.solver.options(), "final_rho": now.rho, "proximal": self.step_lam / self.lam - 1.0, "state_bytes": now.nbytes},
             state=now,
         )
 
@@ -445,6 +511,7 @@ def _seed(random_state: Any) -> int:
 
 def _sample(gaps: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
     """As many examples as there are gaps, drawn in proportion to them (systematic sampling: the least variance)."""
+    gaps = np.maximum(gaps, 0.0)  # rounding leaves a settled example a hair below
     n, total = len(gaps), float(gaps.sum())
     if not (math.isfinite(total) and total > 0.0):
         return np.arange(n)

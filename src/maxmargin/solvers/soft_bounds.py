@@ -32,13 +32,19 @@ from maxmargin.problems.features import add_row
 from maxmargin.problems.tables import slot_add, slot_max, slot_sum
 from maxmargin.solvers.soft_coupling import repair_table
 
+#: A message that no score outweighs; finite, because infinities would meet and make NaN.
+_FAR = 1e30
+
 
 @kernel
 def hinges(
     g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, mu: Any, table: Any, nu: Any, rho: float, polish: int, soft: bool,
-    begin: int, end: int, out: Any,
+    gaps: Any, enough: float, begin: int, end: int, out: Any,
 ) -> None:  # fmt: skip
-    """Upper bound on the relaxed hinge of examples begin to end - 1, into out[m], after `polish` rounds of descent on its messages."""
+    """Upper bound on the relaxed hinge of examples begin to end - 1, into out[m].
+
+    Messages get `polish` rounds of descent where the example's gap is above `enough`: elsewhere there is little to gain.
+    """
     largest = g.largest
     buffer = np.empty(largest[L_BUFFER])
     theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
@@ -124,7 +130,7 @@ def hinges(
                     -1.0,
                 )
 
-        for _ in range(polish):
+        for _ in range(polish if gaps[m] > enough else 0):
             star_round(v0, n, variables, v_kinds, incident, theta_v, theta_f, delta, high, shared)
         for c in range(n_factors):
             tab, most = factors[f0 + c, F_TABLE], -np.inf
@@ -178,8 +184,14 @@ def star_round(
         for e in range(i0, i1):
             to = incident[e, I_DELTA]
             for k in range(n_states):
-                # A state forbidden here or in a neighbouring factor keeps its message: any finite one is valid.
-                new = high[to + k] - shared[k] * share if shared[k] != -np.inf else delta[to + k]
+                if shared[k] != -np.inf:
+                    new = high[to + k] - shared[k] * share
+                elif high[to + k] == -np.inf:
+                    # The factor forbids this state of the variable altogether: the message may be as low as one likes.
+                    new = -_FAR
+                else:
+                    # The state is forbidden elsewhere: here it may be made as bad as one likes, short of outweighing that.
+                    new = 0.5 * _FAR * share
                 high[to + k] = delta[to + k] - new
                 delta[to + k] = new
             slot_add(

@@ -1,0 +1,89 @@
+"""plot_convergence: what is on the axes."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from maxmargin.errors import DataError, MaxMarginError, OptionError
+from maxmargin.reporting.plots import plot_convergence
+from maxmargin.solvers.result import Result, Status
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def close():
+    yield
+    plt.close("all")
+
+
+def result(status=Status.CONVERGED, **options):
+    history = {
+        "n_passes": np.array([2, 5, 8, 11]),
+        "seconds": np.array([0.1, 0.2, 0.3, 0.4]),
+        "primal": np.array([2.0, 1.4, 1.5, 1.2]),
+        "dual": np.array([-np.inf, 0.5, 0.4, 1.1]),
+        "gap": np.array([np.inf, 0.9, 1.1, 0.1]),
+    }
+    return Result(status, np.zeros(3), 1.2, 1.1, 0.1, "relaxed", 11, 44, 0.4, history, "soft-bcfw", options)
+
+
+def test_one_result():
+    upper = plot_convergence(result(tol=0.2))
+    lower = upper.figure.axes[1]
+    assert upper.get_title() == "soft-bcfw: CONVERGED, relaxed gap 0.1"
+    primal, dual = upper.get_lines()
+    # The best bounds so far, from the first moment there are both.
+    np.testing.assert_allclose(primal.get_ydata(), [1.4, 1.4, 1.2])
+    np.testing.assert_allclose(dual.get_ydata(), [0.5, 0.5, 1.1])
+    assert [text.get_text() for text in upper.get_legend().get_texts()] == ["primal (upper bound)", "dual (lower bound)"]
+    assert len(upper.collections) == 1
+    assert lower.get_yscale() == "log"
+    np.testing.assert_allclose(lower.get_lines()[0].get_ydata(), [0.9, 1.1, 0.1])
+    np.testing.assert_allclose(lower.get_lines()[0].get_xdata(), [0.2, 0.3, 0.4])
+    assert lower.get_lines()[1].get_ydata()[0] == 0.2
+    assert lower.get_xlabel() == "seconds of training"
+    assert lower.get_ylabel() == "certified gap"
+
+
+def test_passes_on_the_axis():
+    lower = plot_convergence(result(), x="n_passes").figure.axes[1]
+    assert lower.get_xlabel() == "passes over the data"
+    np.testing.assert_array_equal(lower.get_lines()[0].get_xdata(), [5, 8, 11])
+
+
+def test_axes_of_the_users_own_get_the_gap():
+    _, ax = plt.subplots()
+    assert plot_convergence(result(Status.MAX_PASSES), ax=ax) is ax
+    assert ax.get_yscale() == "log"
+    assert ax.get_title() == "soft-bcfw: MAX_PASSES, relaxed gap 0.1"
+
+
+def test_several_results():
+    upper = plot_convergence({"one": result(), "two": result(Status.STALLED)})
+    assert upper.get_title() == "one: CONVERGED, relaxed gap 0.1\ntwo: STALLED, relaxed gap 0.1"
+    assert [line.get_label() for line in upper.figure.axes[1].get_lines()] == ["one", "two"]
+    assert len(upper.get_lines()) == 4
+    assert len({line.get_color() for line in upper.get_lines()}) == 2
+    many = plot_convergence([result() for _ in range(6)])
+    assert many.get_title() == "6 results"
+
+
+@pytest.mark.parametrize("nothing", [[], {}, 3, [3], {"a": 3}])
+def test_nothing_to_plot(nothing):
+    with pytest.raises(DataError, match="expected a result"):
+        plot_convergence(nothing)
+
+
+def test_an_unknown_axis():
+    with pytest.raises(OptionError, match='x=\'hours\' is not known; use "seconds" or "n_passes"'):
+        plot_convergence(result(), x="hours")
+
+
+def test_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MaxMarginError, match=r"pip install 'maxmargin\[plot\]'"):
+        plot_convergence(result())
