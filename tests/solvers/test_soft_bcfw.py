@@ -1,0 +1,165 @@
+"""How SoftBCFW runs: reproducible, interruptible, resumable, with a history that tells what happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+from reference.random_problems import random_problem
+
+from maxmargin.datasets import make_synth2
+from maxmargin.errors import OptionError
+from maxmargin.problems import label_edges, multi_label_problem
+from maxmargin.solvers import Callback, SoftBCFW, Status, make_solver
+
+
+@pytest.fixture(scope="module")
+def problem():
+    X, Y = make_synth2(120, random_state=3)
+    return multi_label_problem(X, Y, label_edges("full", Y), Y.shape[1])
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """A problem of several states, arities and templates."""
+    return random_problem(np.random.default_rng(5), n_examples=12, max_variables=6, max_states=4)
+
+
+def test_same_seed_same_bits(problem, tables):
+    for one in (problem, tables):
+        first, second = (SoftBCFW().solve(one, 10.0, tol=0, max_passes=30, random_state=7) for _ in range(2))
+        assert (first.weights == second.weights).all()
+        assert (first.history["gap"] == second.history["gap"]).all()
+
+
+def test_other_seed_other_path_same_optimum(problem):
+    first, second = (SoftBCFW().solve(problem, 10.0, tol=1e-3, max_passes=5000, random_state=seed) for seed in (1, 2))
+    assert (first.weights != second.weights).any()
+    assert first.dual <= second.primal
+    assert second.dual <= first.primal
+
+
+def test_threads_do_not_change_the_bits(problem):
+    one, two = (SoftBCFW().solve(problem, 10.0, tol=0, max_passes=20, n_jobs=n) for n in (1, 2))
+    assert (one.weights == two.weights).all()
+    assert one.primal == two.primal
+
+
+@pytest.mark.parametrize("options", [{}, {"rho": 2.0, "multipliers": False}, {"rho": 2.0, "multipliers": False, "blocks": "random"}])
+@pytest.mark.parametrize("C", [1.0, 1e4])
+def test_a_checkpoint_continues_bit_for_bit(problem, tmp_path, options, C):
+    path = tmp_path / "run.ckpt"
+    whole = SoftBCFW(**options).solve(problem, C, tol=0, max_passes=24)
+    SoftBCFW(**options).solve(problem, C, tol=0, max_passes=12, checkpoint=path)
+    resumed = SoftBCFW(**options).solve(problem, C, tol=0, max_passes=24, checkpoint=path)
+    assert resumed.n_passes == whole.n_passes == 24
+    assert (resumed.weights == whole.weights).all()
+    assert resumed.primal == whole.primal
+    assert resumed.dual == whole.dual
+
+
+def test_a_checkpoint_of_other_data_is_refused(problem, tables, tmp_path):
+    path = tmp_path / "run.ckpt"
+    SoftBCFW().solve(problem, 1.0, max_passes=3, checkpoint=path)
+    with pytest.raises(OptionError, match="belongs to another solver, data set or setting"):
+        SoftBCFW().solve(tables, 1.0, max_passes=3, checkpoint=path)
+    with pytest.raises(OptionError, match="belongs to another"):
+        SoftBCFW().solve(problem, 2.0, max_passes=3, checkpoint=path)
+
+
+def test_a_warm_start_keeps_the_marginals(problem):
+    first = SoftBCFW().solve(problem, 10.0, tol=1e-3, max_passes=5000)
+    again = SoftBCFW().solve(problem, 10.0, tol=1e-3, max_passes=5000, state=first.state)
+    assert again.status is Status.CONVERGED
+    assert again.n_passes < first.n_passes / 2
+    other = SoftBCFW().solve(problem, 12.0, tol=1e-3, max_passes=5000, state=first.state)
+    cold = SoftBCFW().solve(problem, 12.0, tol=1e-3, max_passes=5000)
+    assert other.n_passes < cold.n_passes
+    assert other.dual <= cold.primal
+    assert cold.dual <= other.primal
+
+
+def test_history_and_status(problem):
+    result = SoftBCFW().solve(problem, 10.0, tol=1e-3, max_passes=5000)
+    h = result.history
+    assert {"n_passes", "seconds", "primal", "dual", "gap", "monitor_seconds"} <= h.keys()
+    assert len({len(column) for column in h.values()}) == 1
+    assert (np.diff(h["dual"]) >= 0).all()
+    assert (np.diff(h["primal"]) <= 0).all()
+    assert (np.diff(h["seconds"]) > 0).all()
+    assert result.status is Status.CONVERGED
+    assert result.gap == pytest.approx(result.primal - result.dual)
+    assert result.gap <= 1e-3
+    assert "CONVERGED: relaxed gap" in result.summary()
+    assert SoftBCFW().solve(problem, 10.0, tol=1e-9, max_passes=4).status is Status.MAX_PASSES
+    late = SoftBCFW().solve(problem, 1e4, tol=1e-12, max_passes=10**6, max_seconds=0.3)
+    assert late.status is Status.TIME_LIMIT
+    assert np.isfinite(late.primal)
+
+
+def test_large_C_is_not_slow(problem):
+    """Without the proximal centre this needs far more than 1000 passes."""
+    result = SoftBCFW().solve(problem, 1e4, tol=3e-3, max_passes=1000)
+    assert result.status is Status.CONVERGED, result.summary()
+
+
+def test_a_monitor_can_stop_a_run(problem):
+    result = SoftBCFW().solve(problem, 10.0, tol=0, monitor=Callback(lambda report: report.n_passes < 9))
+    assert result.status is Status.INTERRUPTED
+    assert result.n_passes == 9
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent another way on Windows")
+def test_ctrl_c_keeps_the_best_certified_weights(problem):
+    SoftBCFW().solve(problem, 10.0, max_passes=3)  # compiled before the clock starts
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    result = SoftBCFW().solve(problem, 1e5, tol=0, max_passes=10**7)
+    timer.join()
+    assert result.status is Status.INTERRUPTED
+    assert result.dual <= result.primal < np.inf
+    assert np.isfinite(result.weights).all()
+
+
+def test_sample_weights_equal_repetition():
+    X, Y = make_synth2(30, random_state=0)
+    weight = np.ones(30)
+    weight[:10] = 3.0
+    edges = label_edges("tree", Y)
+    weighted = SoftBCFW().solve(multi_label_problem(X, Y, edges, 10, sample_weight=weight), 10.0, tol=1e-4, max_passes=50_000)
+    rows = np.concatenate([np.arange(30), np.arange(10), np.arange(10)])
+    repeated = SoftBCFW().solve(multi_label_problem(X[rows], Y[rows], edges, 10), 10.0, tol=1e-4, max_passes=50_000)
+    assert weighted.status is repeated.status is Status.CONVERGED
+    assert abs(weighted.primal - repeated.primal) <= 2e-4
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"rho": -1.0}, r"rho=-1.0 is not possible"),
+        ({"rho": "soft"}, r"rho='soft' is not possible"),
+        ({"blocks": "all"}, r"blocks='all' is not known"),
+        ({"sampling": "best"}, r"sampling='best' is not known"),
+        ({"sweeps": 0}, r"sweeps=0 is not possible"),
+        ({"blocks": "random"}, r"no multipliers; set multipliers=False"),
+    ],
+)
+def test_options_are_checked_in_sentences(problem, options, sentence):
+    with pytest.raises(OptionError, match=sentence):
+        SoftBCFW(**options).solve(problem)
+
+
+def test_unknown_solver_lists_the_known_ones():
+    with pytest.raises(OptionError, match=r"solver='magic' is not known; use \"auto\" or one of: soft-bcfw"):
+        make_solver("magic")
+    with pytest.raises(OptionError, match="neither a name nor a solver object"):
+        make_solver(3)
+
+
+def test_problems_without_labels_are_refused(problem):
+    X, Y = make_synth2(5, random_state=0)
+    with pytest.raises(OptionError, match="no labels"):
+        SoftBCFW().solve(multi_label_problem(X, None, label_edges("none", Y), 10))

@@ -1,0 +1,91 @@
+"""Every certificate of SoftBCFW against a quadratic program solved by Clarabel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from reference.quadratic_program import optimum
+from reference.random_problems import random_problem
+
+from maxmargin.solvers import SoftBCFW, Status
+
+SLACK = 1e-7
+
+
+def problem_of(seed, forbidden=False):
+    rng = np.random.default_rng(seed)
+    problem = random_problem(
+        rng,
+        kind=("loopy", "forest")[seed % 2],
+        n_examples=int(rng.integers(1, 8)),
+        max_variables=int(rng.integers(1, 6)),
+        max_states=int(rng.integers(2, 5)),
+        max_arity=int(rng.integers(1, 5)),
+        sparse=bool(rng.integers(2)),
+        forbidden=forbidden,
+        shared=bool(rng.integers(2)),
+    )
+    return problem, float(10.0 ** rng.uniform(-1, 1.5)), float(10.0 ** rng.uniform(-1, 1))
+
+
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_the_default_closes_the_relaxed_gap_and_brackets_the_optimum(first):
+    for seed in range(first, first + 20):
+        problem, C, _ = problem_of(seed)
+        best = optimum(problem, C)
+        result = SoftBCFW().solve(problem, C, tol=1e-4, max_passes=20_000)
+        assert result.dual - SLACK <= best <= result.primal + SLACK, seed
+        assert (result.history["dual"] <= best + SLACK).all(), seed
+        assert (result.history["primal"] >= best - SLACK).all(), seed
+        assert result.status is Status.CONVERGED, (seed, result.summary())
+        assert result.gap <= 1e-4
+        assert result.certificate == ("exact" if problem.is_forest else "relaxed")
+
+
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_soft_certificates_bracket_the_soft_optimum(first):
+    for seed in range(first, first + 20):
+        problem, C, rho = problem_of(seed)
+        if problem.example_factors[-1] == 0:
+            continue
+        best, hard = optimum(problem, C, rho), optimum(problem, C)
+        for solver in (SoftBCFW(rho=rho, multipliers=False), SoftBCFW.algorithm_1(rho)):
+            result = solver.solve(problem, C, tol=1e-3, max_passes=300)
+            assert result.certificate == "soft"
+            assert result.dual - SLACK <= best <= result.primal + SLACK, seed
+            # The same run also bounds the hard problem.
+            assert (result.history["relaxed_dual"] <= hard + SLACK).all(), seed
+            assert (result.history["relaxed_primal"] >= hard - SLACK).all(), seed
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_hard_constraints(first):
+    for seed in range(first, first + 20):
+        problem, C, _ = problem_of(seed, forbidden=True)
+        best = optimum(problem, C)
+        result = SoftBCFW().solve(problem, C, tol=1e-4, max_passes=20_000)
+        assert result.dual - SLACK <= best <= result.primal + SLACK, seed
+        assert result.status is Status.CONVERGED, (seed, result.summary())
+
+
+@pytest.mark.parametrize("seed", range(0, 12))
+def test_algorithm_1_reaches_the_soft_optimum(seed):
+    problem, _, rho = problem_of(seed)
+    best = optimum(problem, 1.0, rho if problem.example_factors[-1] else None)
+    result = SoftBCFW.algorithm_1(rho).solve(problem, 1.0, tol=3e-3, max_passes=50_000)
+    assert result.status is Status.CONVERGED, result.summary()
+    assert abs(result.primal - best) <= 3e-3
+
+
+def test_the_weights_have_the_reported_value():
+    """Recompute P(w) by enumeration on forests, where the relaxation is exact."""
+    from maxmargin.inference.trees import Trees
+
+    for seed in range(1, 20, 2):
+        problem, C, _ = problem_of(seed)
+        result = SoftBCFW().solve(problem, C, tol=1e-4, max_passes=20_000)
+        augmented = problem.scores(result.weights, loss_augmented=True)
+        hinge = Trees().maximise(problem, augmented).values - problem.labeling_scores(problem.scores(result.weights), problem.labels)
+        value = 0.5 / C * result.weights @ result.weights + np.mean(problem.arrays.weight * hinge)
+        # The certified primal is an upper bound of it, and tight because the gap is.
+        assert result.dual - SLACK <= value <= result.primal + SLACK
