@@ -129,7 +129,11 @@ def test_a_graph_without_known_nodes_is_left_out(data):
 
 def test_graphs_of_other_shapes_and_without_edges(data, model):
     X = np.eye(3)
-    for graphs in ([(X, [])], [(X, np.empty((0, 2), int), np.empty((0, 2)))], [(X, [[0, 1]], [[1.0, 0.0]]), (X[:1], [])]):
+    for graphs in (
+        [(X, [])],
+        [(X, np.empty((0, 2), int), np.empty((0, 2)))],
+        [(X, [[0, 1]], [[1.0, 0.0]]), (X[:1], [])],
+    ):
         predicted = model.predict(graphs)
         assert [len(row) for row in predicted] == [len(graph[0]) for graph in graphs]
 
@@ -138,9 +142,14 @@ def test_large_loopy_graphs_are_decoded_with_a_bound(data, model):
     rng = np.random.default_rng(0)
     grid = np.arange(25).reshape(5, 5)
     edges = np.vstack(
-        [np.column_stack([grid[:, :-1].ravel(), grid[:, 1:].ravel()]), np.column_stack([grid[:-1].ravel(), grid[1:].ravel()])]
+        [
+            np.column_stack([grid[:, :-1].ravel(), grid[:, 1:].ravel()]),
+            np.column_stack([grid[:-1].ravel(), grid[1:].ravel()]),
+        ]
     )
-    labels, scores, bounds = model.predict([(rng.normal(size=(25, 3)), edges, rng.normal(size=(40, 2)))], return_bound=True)
+    labels, scores, bounds = model.predict(
+        [(rng.normal(size=(25, 3)), edges, rng.normal(size=(40, 2)))], return_bound=True
+    )
     assert len(labels[0]) == 25
     assert (bounds >= scores).all()
 
@@ -174,7 +183,10 @@ def test_a_label_never_seen_counts_as_wrong(data, model):
         (lambda g, y: (g, ["abcde", *y[1:]]), "The labels of graph 0 are 'abcde'"),
         (lambda g, y: (g, [[[1]] * 5, *y[1:]]), "Graph 0: node 0 has the label .*not hashable"),
         (lambda g, y: (g, [[None] * 5] * 15), "nothing to learn from"),
-        (lambda g, y: ([(g[0][0], [[0, 5]], [[1.0, 2.0]]), *g[1:]], y), "edge 0 joins nodes 0 and 5, but the graph has nodes 0 to 4"),
+        (
+            lambda g, y: ([(g[0][0], [[0, 5]], [[1.0, 2.0]]), *g[1:]], y),
+            "edge 0 joins nodes 0 and 5, but the graph has nodes 0 to 4",
+        ),
         (lambda g, y: ([(g[0][0], [[1, 1]], [[1.0, 2.0]]), *g[1:]], y), "joins node 1 with itself"),
         (lambda g, y: ([(g[0][0] * np.nan, *g[0][1:]), *g[1:]], y), "is nan; features must be finite"),
         (lambda g, y: ([(g[0][0], g[0][1], g[0][2] * np.inf), *g[1:]], y), "features must be finite"),

@@ -84,7 +84,9 @@ def test_decode_gives_a_bound_that_holds(data, model):
     assert (bounds >= exact - 1e-9).all()
 
 
-@pytest.mark.parametrize(("edges", "n_edges", "engine"), [("none", 0, "trees"), ("tree", 3, "trees"), ([[2, 0]], 1, "trees")])
+@pytest.mark.parametrize(
+    ("edges", "n_edges", "engine"), [("none", 0, "trees"), ("tree", 3, "trees"), ([[2, 0]], 1, "trees")]
+)
 def test_edges(data, edges, n_edges, engine):
     model = small(edges=edges).fit(*data)
     assert model.edges_.shape == (n_edges, 2)

@@ -22,7 +22,9 @@ def data():
 def graphs():
     rng = np.random.default_rng(0)
     edges = [[0, 1], [1, 2], [2, 0]]
-    return [(rng.normal(size=(3, 2)), edges, rng.normal(size=(3, 1))) for _ in range(8)], rng.integers(0, 2, size=(8, 3))
+    return [(rng.normal(size=(3, 2)), edges, rng.normal(size=(3, 1))) for _ in range(8)], rng.integers(
+        0, 2, size=(8, 3)
+    )
 
 
 def small(**options):
@@ -42,7 +44,9 @@ def same_result(one, two):
         np.testing.assert_array_equal(one.history[column], two.history[column])
 
 
-@pytest.mark.parametrize("options", [{}, {"edges": "none"}, {"edges": [[0, 2]]}, {"fit_intercept": False}, {"inference": "decode"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"edges": "none"}, {"edges": [[0, 2]]}, {"fit_intercept": False}, {"inference": "decode"}]
+)
 def test_multi_label(data, tmp_path, options):
     X, Y = data
     model = small(**options).fit(X, Y)
@@ -129,7 +133,7 @@ def test_a_solver_of_the_users_own_is_not_saved(data, tmp_path):
     class Mine(mm.solvers.SoftBCFW):
         pass
 
-    with pytest.raises(OptionError, match="The solver .* cannot be saved"):
+    with pytest.raises(OptionError, match=r"The solver .* cannot be saved"):
         small(solver=Mine()).fit(*data).save(tmp_path / "a.mm")
 
 
@@ -210,7 +214,10 @@ def test_foreign(tmp_path):
         (lambda h, a: h["parameters"].update(C=-1), "C=-1 is not possible"),
         (lambda h, a: h["parameters"].update(solver="simplex"), "solver='simplex' is not known"),
         (lambda h, a: h["parameters"].update(solver={"name": "os", "options": {}}), "it names the solver 'os'"),
-        (lambda h, a: h["parameters"].update(solver={"name": "soft-bcfw", "options": {"x": 1}}), "lacks what a model needs"),
+        (
+            lambda h, a: h["parameters"].update(solver={"name": "soft-bcfw", "options": {"x": 1}}),
+            "lacks what a model needs",
+        ),
         (lambda h, a: h.update(parameters=3), "lacks what a model needs"),
         (lambda h, a: h.update(labels=[]), "its labels are no list"),
         (lambda h, a: h.update(labels=[0, 1]), "its labels are given twice"),

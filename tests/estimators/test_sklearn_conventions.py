@@ -1,7 +1,7 @@
 """The estimators as scikit-learn knows them.
 
-scikit-learn's own battery feeds classifiers one column of several classes; ours takes columns of zeros and ones. So it runs
-on a wrapper that makes two columns of such targets; the checks that cannot hold even so are named with their reasons.
+scikit-learn's own battery feeds estimators one column of several classes; ours takes columns of zeros and ones. So it
+runs on a wrapper that makes two columns of such targets; the checks that cannot hold even so are named with reasons.
 """
 
 import subprocess

@@ -36,10 +36,13 @@ def test_one_result():
     lower = upper.figure.axes[1]
     assert upper.get_title() == "soft-bcfw: CONVERGED, relaxed gap 0.1"
     primal, dual = upper.get_lines()
-    # The best bounds so far, from the first moment there are both.
-    np.testing.assert_allclose(primal.get_ydata(), [1.4, 1.4, 1.2])
-    np.testing.assert_allclose(dual.get_ydata(), [0.5, 0.5, 1.1])
-    assert [text.get_text() for text in upper.get_legend().get_texts()] == ["primal (upper bound)", "dual (lower bound)"]
+    # The best bounds so far; no objective is negative.
+    np.testing.assert_allclose(primal.get_ydata(), [2.0, 1.4, 1.4, 1.2])
+    np.testing.assert_allclose(dual.get_ydata(), [0.0, 0.5, 0.5, 1.1])
+    assert [text.get_text() for text in upper.get_legend().get_texts()] == [
+        "primal (upper bound)",
+        "dual (lower bound)",
+    ]
     assert len(upper.collections) == 1
     assert lower.get_yscale() == "log"
     np.testing.assert_allclose(lower.get_lines()[0].get_ydata(), [0.9, 1.1, 0.1])

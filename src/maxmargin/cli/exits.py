@@ -12,7 +12,9 @@ from typing import Any
 
 from maxmargin.errors import MaxMarginError, OptionError
 
-DONE, NOT_CONVERGED, USAGE, BAD_DATA, CANNOT_WRITE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 3, 4, 130, 141
+DONE, NOT_CONVERGED, USAGE, BAD_DATA, CANNOT_WRITE = range(5)
+# As other programs use them: sysexits.h for the first, 128 + the signal's number for the others.
+INSIDE_ERROR, INTERRUPTED, CLOSED_PIPE = 70, 130, 141
 
 EXIT_CODES = """\
 exit codes:
@@ -21,6 +23,7 @@ exit codes:
   2    wrong usage: an option that does not exist or cannot be
   3    bad data, or a bad model file
   4    the output cannot be written
+  70   an error inside maxmargin
   130  interrupted (the best certified model so far is saved)"""
 
 

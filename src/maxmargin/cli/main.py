@@ -21,6 +21,7 @@ from maxmargin.cli.exits import (
     CANNOT_WRITE,
     CLOSED_PIPE,
     EXIT_CODES,
+    INSIDE_ERROR,
     INTERRUPTED,
     USAGE,
     CannotWriteError,
@@ -78,7 +79,7 @@ def _explain(error: BaseException) -> int:
         f"An error inside maxmargin: {type(error).__name__}: {error}. "
         "Please report it; MAXMARGIN_DEBUG=1 shows where it happened."
     )
-    return BAD_DATA
+    return INSIDE_ERROR
 
 
 def _close_stdout() -> None:

@@ -62,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
         from maxmargin.reporting.plots import require_matplotlib
 
         require_matplotlib()
+        _picture_kind(args.plot)
     if args.data is None:
         from maxmargin.cli.demonstration import run_demonstration
 
@@ -71,13 +72,11 @@ def run(args: argparse.Namespace) -> int:
         return run_demonstration(args)
     model = make_model(args, _early_task(args))
     data = read_data(args.data, args)
-    test = None
     model.fit(data.inputs, data.targets)
     if data.feature_names is not None:
         model._feature_names = data.feature_names
     saved = save_outputs(args, model, model.result_)
-    if args.test is not None:
-        test = _test(args, model)
+    test = None if args.test is None else _test(args, model)
     if args.json:
         print_json(
             report(args, model) | {"data": args.data, "n_examples": len(data), "test": test, "model": args.output}
@@ -157,13 +156,16 @@ def _save_plot(path: str, results: Any) -> None:
     from maxmargin.reporting.plots import plot_convergence
 
     figure = plot_convergence(results).figure
-    kind = os.path.splitext(path)[1].lstrip(".").lower() or "png"
-    if kind not in figure.canvas.get_supported_filetypes():
-        plt.close(figure)
-        raise OptionError(f"{path}: pictures of the kind {kind!r} cannot be drawn; use .png, .svg or .pdf.")
     with writing(path), atomic_write(path) as stream:
-        figure.savefig(stream, format=kind, dpi=150)
+        figure.savefig(stream, format=_picture_kind(path), dpi=150)
     plt.close(figure)
+
+
+def _picture_kind(path: str) -> str:
+    kind = os.path.splitext(path)[1].lstrip(".").lower() or "png"
+    if kind not in ("png", "svg", "pdf", "jpg"):
+        raise OptionError(f"{path}: pictures of the kind {kind!r} cannot be drawn; use .png, .svg, .pdf or .jpg.")
+    return kind
 
 
 def exit_code(results: list[Any]) -> int:

@@ -17,7 +17,7 @@ import numbers
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,9 +29,11 @@ from maxmargin.inference import ENGINES, Engine, MapResult, engine, exact_engine
 from maxmargin.parallel import n_threads
 from maxmargin.problems import FactorGraphs, Features
 from maxmargin.solvers import SOLVERS, make_solver
-from maxmargin.solvers.monitor import Monitor
 from maxmargin.solvers.result import Result
 from maxmargin.solvers.soft_decoding import decode
+
+if TYPE_CHECKING:
+    from maxmargin.reporting.progress import ProgressMonitor
 
 #: Score tables that prediction holds at a time.
 _CHUNK_BYTES = 64 << 20
@@ -126,18 +128,23 @@ class StructuredEstimator(BaseEstimator):
         solver = make_solver(self.solver, problem)
         shape = _shape(problem)
         going_on = self.warm_start and getattr(self, "_shape", None) == shape
-        result: Result = solver.solve(
-            problem,
-            C=float(self.C),
-            tol=float(self.tol),
-            max_passes=int(self.max_passes),
-            max_seconds=None if self.max_seconds is None else float(self.max_seconds),
-            random_state=self.random_state,
-            n_jobs=self.n_jobs,
-            monitor=_monitor(int(self.verbose)),
-            checkpoint=self.checkpoint,
-            state=self.result_.state if going_on else None,
-        )
+        monitor = _monitor(int(self.verbose))
+        try:
+            result: Result = solver.solve(
+                problem,
+                C=float(self.C),
+                tol=float(self.tol),
+                max_passes=int(self.max_passes),
+                max_seconds=None if self.max_seconds is None else float(self.max_seconds),
+                random_state=self.random_state,
+                n_jobs=self.n_jobs,
+                monitor=monitor,
+                checkpoint=self.checkpoint,
+                state=self.result_.state if going_on else None,
+            )
+        finally:
+            if monitor is not None:
+                monitor.close()
         result.options |= {"C": float(self.C), "tol": float(self.tol)}
         self.result_ = result
         self.inference_ = _describe(self._engine(problem))
@@ -240,7 +247,7 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
 
 
-def _monitor(verbose: int) -> Monitor | None:
+def _monitor(verbose: int) -> ProgressMonitor | None:
     if not verbose:
         return None
     from maxmargin.reporting.compiling import announce_compilation

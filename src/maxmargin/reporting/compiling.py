@@ -20,14 +20,13 @@ def kernels_are_cached() -> bool:
     import maxmargin
 
     pattern = f"soft_visits.*.py{sys.version_info.major}{sys.version_info.minor}.nbi"
-    package = Path(maxmargin.__file__).parent
-    if any((package / "solvers" / "__pycache__").glob(pattern)):
+    # Where the variable is set, Numba looks nowhere else.
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if not chosen and any((Path(maxmargin.__file__).parent / "solvers" / "__pycache__").glob(pattern)):
         return True
-    for folder in (os.environ.get("NUMBA_CACHE_DIR"), _user_cache()):
-        # Numba makes one folder a module in there, named by the module's own folder and a hash.
-        if folder and any(Path(folder).glob(f"solvers_*/{pattern}")):
-            return True
-    return False
+    folder = chosen or _user_cache()
+    # Numba makes one folder a package in there, named by the package's own folder and a hash.
+    return folder is not None and any(Path(folder).glob(f"solvers_*/{pattern}"))
 
 
 def announce_compilation() -> None:

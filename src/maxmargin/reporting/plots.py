@@ -105,10 +105,10 @@ def require_matplotlib() -> None:
 
 
 def _bounds(ax: Any, at: NDArray[Any], primal: NDArray[Any], dual: NDArray[Any], color: str, name: str) -> None:
-    # What was certified up to then: the best of both bounds so far.
+    # What was certified up to then: the best of both bounds so far. No objective is negative, so 0 is a lower bound.
     above = np.minimum.accumulate(np.where(np.isfinite(primal), primal, np.inf))
-    below = np.maximum.accumulate(np.where(np.isfinite(dual), dual, -np.inf))
-    seen = np.isfinite(above) & np.isfinite(below)
+    below = np.maximum.accumulate(np.where(dual > 0, dual, 0.0))
+    seen = np.isfinite(above)
     prefix = f"{name}: " if name else ""
     ax.plot(at[seen], above[seen], color=color, label=f"{prefix}primal (upper bound)")
     ax.plot(at[seen], below[seen], color=color, linestyle="--", label=f"{prefix}dual (lower bound)")

@@ -73,10 +73,14 @@ class ProgressMonitor:
 
     def stop(self, summary: str) -> None:
         """Take the bar away and say how it ended."""
+        self.close()
+        self._line(summary)
+
+    def close(self) -> None:
+        """Take the bar away, if there is one: also when training fails, or the cursor would stay hidden."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
-        self._line(summary)
 
     def _line(self, text: str) -> None:
         if self.console is not None:

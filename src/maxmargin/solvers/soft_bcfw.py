@@ -30,7 +30,8 @@ proximal coordinate ascent, Shalev-Shwartz and Zhang 2014; "Catalyst"). Certific
 
 What the solver chooses by itself: kappa from the scale of features, loss and C; rho starts at the scale where a variable's step is a fraction of its simplex, and follows the
 balance of two gaps, what the blocks could still gain and what the dual loses when disagreement is repaired: the first much
-above the second means that agreement is enforced too hard (rho grows), the opposite that it is too loose (rho shrinks). The start is a short edgeless run, coupled (soft_coupling.py).
+above the second means that agreement is enforced too hard (rho grows), the opposite that it is too loose (rho shrinks). Multi-label problems start from a
+short edgeless run, coupled (soft_coupling.py).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from maxmargin.problems.layout import F_TEMPLATE, K_SIZE, S_FACTORS, V_DEGREE, j
 from maxmargin.solvers.monitor import Monitor, Report, Silent
 from maxmargin.solvers.result import Result, Status
 from maxmargin.solvers.soft_bounds import dual_point, hinges
-from maxmargin.solvers.soft_coupling import couple_tables
+from maxmargin.solvers.soft_coupling import can_couple, couple_pairs
 from maxmargin.solvers.soft_random_blocks import random_blocks
 from maxmargin.solvers.soft_visits import visit_examples
 from maxmargin.solvers.state import fingerprint, load_state, save_state
@@ -296,12 +297,13 @@ class _Run:
             return now
         now.mu[p.state_starts() + p.labels] = 1.0
         now.table[joint_states_of(p.arrays, p.labels)] = 1.0
-        if self.solver.blocks == "examples" and self.multipliers:
+        if self.solver.blocks == "examples" and self.multipliers and can_couple(self.g, now.w_f.shape[0]):
             clock = time.perf_counter()
             for k in range(_EDGELESS_PASSES):
                 order = np.random.default_rng([self.seed, 1, k]).permutation(n)
                 self.visit(now, order, edgeless=True)
-            couple_tables(self.g, self.f_features, now.w_f, now.mu, now.table, self.step_lam)
+            constant = math.sqrt(self.f_features.squared_norms[0])
+            couple_pairs(self.g, constant, now.w_f, now.mu, now.table, self.step_lam)
             now.block_gap[:], now.disagreement[:] = 1.0, 0.0
             now.seconds += time.perf_counter() - clock
         return now

@@ -29,8 +29,7 @@ from maxmargin.problems.layout import (
     V_DEGREE, V_INCIDENT, V_ROW, V_STATE, V_TEMPLATE, VARIABLES, side_scores,
 )  # fmt: skip
 from maxmargin.problems.features import add_row
-from maxmargin.problems.tables import slot_add, slot_max, slot_sum
-from maxmargin.solvers.soft_coupling import repair_table
+from maxmargin.problems.tables import slot_add, slot_max, slot_scale, slot_sum
 
 #: A message that no score outweighs; finite, because infinities would meet and make NaN.
 _FAR = 1e30
@@ -252,7 +251,7 @@ def dual_point(
                     a - both,
                     both,
                 )
-            elif not repair_table(
+            elif not _repair(
                 f0 + c, v0, states, tables, variables, factors, scope, f_kinds, slots, f_fixed, f_scores, mu, table, repaired, target,
                 missing,
             ):  # fmt: skip
@@ -326,3 +325,78 @@ def _disagreement(
         for k in range(n_states):
             square += gone[k] * gone[k]
     return square
+
+
+@inner
+def _repair(
+    c: int, v0: int, states: int, tables: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any, fixed: Any,
+    scores: Any, mu: Any, table: Any, repaired: Any, target: Any, missing: Any,
+) -> bool:  # fmt: skip
+    """Move factor c's table onto its variables' marginals; the result at its local place in `repaired`."""
+    t, local, at = factors[c, F_TEMPLATE], factors[c, F_TABLE], factors[c, F_SCOPE]
+    start, size, arity, slot0 = kinds[t, K_START], kinds[t, K_SIZE], kinds[t, K_ARITY], kinds[t, K_SLOTS]
+    tab = tables + local
+    for y in range(size):
+        repaired[local + y] = max(table[tab + y], 0.0)
+    for j in range(arity):
+        n_states, stride = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_STRIDE]
+        outer, z = slots[slot0 + j, SLOT_OUTER], slots[slot0 + j, SLOT_DELTA]
+        state = states + variables[v0 + scope[at + j], V_STATE]
+        norm = 0.0
+        for k in range(n_states):
+            norm += mu[state + k]
+        for k in range(n_states):
+            target[z + k] = mu[state + k] / norm
+            missing[z + k] = 0.0
+        slot_sum(repaired, local, outer, n_states, stride, missing, z)
+        for k in range(n_states):
+            missing[z + k] = target[z + k] / missing[z + k] if missing[z + k] > target[z + k] else 1.0
+        slot_scale(repaired, local, outer, n_states, stride, missing, z)
+    left = 1.0
+    for y in range(size):
+        left -= repaired[local + y]
+    if left <= 0.0:
+        return True
+    for j in range(arity):
+        n_states, z = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_DELTA]
+        for k in range(n_states):
+            missing[z + k] = 0.0
+        slot_sum(repaired, local, slots[slot0 + j, SLOT_OUTER], n_states, slots[slot0 + j, SLOT_STRIDE], missing, z)
+        for k in range(n_states):
+            missing[z + k] = max(target[z + k] - missing[z + k], 0.0)
+
+    # The rank-one product of what is missing, unless it would use a forbidden joint state: then fill allowed states greedily.
+    blocked = False
+    for y in range(size):
+        if fixed[start + y] == -np.inf or (len(scores) > 0 and scores[tab + y] == -np.inf):
+            blocked = blocked or _rank_one(y, arity, slot0, slots, missing, left) > 0.0
+    if not blocked:
+        if size == 4 and arity == 2:
+            for y in range(4):
+                repaired[local + y] += missing[y >> 1] * missing[2 + (y & 1)] / left
+        else:
+            for y in range(size):
+                repaired[local + y] += _rank_one(y, arity, slot0, slots, missing, left)
+        return True
+    for y in range(size):
+        if not (fixed[start + y] == -np.inf or (len(scores) > 0 and scores[tab + y] == -np.inf)):
+            room = left
+            for j in range(arity):
+                z = slot0 + j
+                room = min(room, missing[slots[z, SLOT_DELTA] + (y // slots[z, SLOT_STRIDE]) % slots[z, SLOT_STATES]])
+            repaired[local + y] += room
+            left -= room
+            for j in range(arity):
+                z = slot0 + j
+                missing[slots[z, SLOT_DELTA] + (y // slots[z, SLOT_STRIDE]) % slots[z, SLOT_STATES]] -= room
+    return left <= 1e-12
+
+
+@inner
+def _rank_one(y: int, arity: int, slot0: int, slots: Any, missing: Any, left: float) -> float:
+    """Entry y of the product of the missing marginals, each of sum `left`."""
+    product = left
+    for j in range(arity):
+        z = slot0 + j
+        product *= missing[slots[z, SLOT_DELTA] + (y // slots[z, SLOT_STRIDE]) % slots[z, SLOT_STATES]] / left
+    return product
