@@ -50,15 +50,25 @@ def test_threads_do_not_change_the_bits(problem):
 
 @pytest.mark.parametrize("options", [{}, {"rho": 2.0, "multipliers": False}, {"rho": 2.0, "multipliers": False, "blocks": "random"}])
 @pytest.mark.parametrize("C", [1.0, 1e4])
-def test_a_checkpoint_continues_bit_for_bit(problem, tmp_path, options, C):
+@pytest.mark.parametrize("passes", [12, 13])  # with a check on schedule, and without
+def test_a_checkpoint_continues_bit_for_bit(problem, tmp_path, options, C, passes):
     path = tmp_path / "run.ckpt"
     whole = SoftBCFW(**options).solve(problem, C, tol=0, max_passes=24)
-    SoftBCFW(**options).solve(problem, C, tol=0, max_passes=12, checkpoint=path)
+    SoftBCFW(**options).solve(problem, C, tol=0, max_passes=passes, checkpoint=path)
     resumed = SoftBCFW(**options).solve(problem, C, tol=0, max_passes=24, checkpoint=path)
     assert resumed.n_passes == whole.n_passes == 24
     assert (resumed.weights == whole.weights).all()
     assert resumed.primal == whole.primal
     assert resumed.dual == whole.dual
+
+
+def test_resuming_a_finished_run_returns_it(problem, tmp_path):
+    path = tmp_path / "run.ckpt"
+    first = SoftBCFW().solve(problem, 1.0, tol=1e-3, max_passes=5000, checkpoint=path)
+    again = SoftBCFW().solve(problem, 1.0, tol=1e-3, max_passes=5000, checkpoint=path)
+    assert first.status is again.status is Status.CONVERGED
+    assert again.n_passes == first.n_passes
+    assert (again.weights == first.weights).all()
 
 
 def test_a_checkpoint_of_other_data_is_refused(problem, tables, tmp_path):

@@ -39,6 +39,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +50,8 @@ from maxmargin.errors import OptionError
 from maxmargin.formats.atomic import check_writable
 from maxmargin.parallel.threads import n_threads, run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.layout import F_TEMPLATE, K_SIZE, S_FACTORS, V_DEGREE, joint_states_of
+from maxmargin.problems.layout import V_DEGREE, joint_states_of
+from maxmargin.solvers.interrupt import Interruptible
 from maxmargin.solvers.monitor import Monitor, Report, Silent
 from maxmargin.solvers.result import Result, Status
 from maxmargin.solvers.soft_bounds import dual_point, hinges
@@ -193,44 +195,33 @@ class SoftBCFW:
         if checkpoint is not None:
             check_writable(checkpoint)
             key = fingerprint(problem, {**self.options(), "C": C, "seed": run.seed})
-        if checkpoint is not None and os.path.exists(checkpoint):
-            now = load_state(checkpoint, self.name, SoftState, key)
-        else:
-            now = run.start(state)
-        started, saved = time.perf_counter(), time.perf_counter()
+        resumed = checkpoint is not None and os.path.exists(checkpoint)
+        now = load_state(checkpoint, self.name, SoftState, key) if resumed else run.start(state)
+        started = saved = time.perf_counter()
+        deadline = math.inf if max_seconds is None else started + max_seconds
+        status = run.verdict(now, tol, max_passes) if resumed else None
         talk.start(self.name, max_passes, tol)
-        status = None
-        try:
+        with Interruptible() as ctrl_c:
             while status is None:
-                if now.n_passes >= now.next_check:
-                    run.check(now)
-                    go_on = talk.update(run.report(now, max_passes, tol))
-                    if now.primal - now.dual <= tol:
-                        status = Status.CONVERGED
-                    elif now.n_passes >= max_passes:
-                        status = Status.MAX_PASSES
-                    elif max_seconds is not None and time.perf_counter() - started >= max_seconds:
-                        status = Status.TIME_LIMIT
-                    elif not go_on:
-                        status = Status.INTERRUPTED
-                    elif run.stalled(now):
-                        status = Status.STALLED
-                    if checkpoint is not None and (status is not None or time.perf_counter() - saved > 30.0):
-                        save_state(checkpoint, self.name, now, key)
-                        saved = time.perf_counter()
-                if status is None:
-                    deadline = math.inf if max_seconds is None else started + max_seconds
-                    run.one_pass(now, deadline)
-                    if now.n_passes >= max_passes or time.perf_counter() >= deadline:
-                        now.next_check = now.n_passes
-        except KeyboardInterrupt:
-            # A kernel always ends what it began, so the state is sound; certify it unless an earlier one is at hand.
-            status = Status.INTERRUPTED
-            if not math.isfinite(now.primal):
-                run.check(now)
-            if checkpoint is not None:
-                save_state(checkpoint, self.name, now, key)
-        assert status is not None
+                run.one_pass(now, lambda: ctrl_c.asked or time.perf_counter() >= deadline)
+                late = time.perf_counter() >= deadline
+                last = ctrl_c.asked or late or now.n_passes >= max_passes
+                if now.n_passes < now.next_check and not last:
+                    continue
+                # A check that is not due must leave no trace in the checkpoint: a longer run would not have had it.
+                off_schedule = now.n_passes < now.next_check
+                if checkpoint is not None and off_schedule:
+                    save_state(checkpoint, self.name, now, key)
+                run.check(now, off_schedule)
+                go_on = talk.update(run.report(now, max_passes, tol))
+                status = run.verdict(now, tol, max_passes)
+                if status is None and (ctrl_c.asked or not go_on):
+                    status = Status.INTERRUPTED
+                elif status is None and late:
+                    status = Status.TIME_LIMIT
+                if checkpoint is not None and not off_schedule and (status is not None or time.perf_counter() - saved > 30.0):
+                    save_state(checkpoint, self.name, now, key)
+                    saved = time.perf_counter()
         result = run.result(now, status)
         talk.stop(result.summary())
         return result
@@ -296,6 +287,7 @@ class _Run:
             now.last_v[:], now.last_f[:] = now.w_v, now.w_f
             return now
         now.mu[p.state_starts() + p.labels] = 1.0
+        self.visit(now, np.empty(0, np.int64), edgeless=False)  # compiled before the clock starts
         now.table[joint_states_of(p.arrays, p.labels)] = 1.0
         if self.solver.blocks == "examples" and self.multipliers and can_couple(self.g, now.w_f.shape[0]):
             clock = time.perf_counter()
@@ -336,7 +328,7 @@ class _Run:
 
     # -------------------------------------------------------------------------------------------- one pass
 
-    def one_pass(self, now: SoftState, deadline: float) -> None:
+    def one_pass(self, now: SoftState, stop: Callable[[], bool]) -> None:
         """As many visits as there are examples (or as many draws as there are blocks), in pieces that can be interrupted."""
         clock = time.perf_counter()
         if self.step_lam > self.lam and now.n_passes > 0 and now.n_passes % _CENTRE_PASSES == 0:
@@ -360,7 +352,7 @@ class _Run:
             size = max(1, int(5_000_000 * n / (1 + self.problem.example_tables[-1] + self.problem.example_states[-1])))
             for first in range(0, len(order), size):
                 self.visit(now, order[first : first + size], edgeless=False)
-                if time.perf_counter() > deadline:
+                if stop():
                     break
             now.n_oracle_calls += self.solver.sweeps * self.n_blocks
         now.n_passes += 1
@@ -405,21 +397,22 @@ class _Run:
 
     # -------------------------------------------------------------------------------------------- certificates
 
-    def check(self, now: SoftState) -> None:
-        """Bound the optimum from both sides, keep the best weights, and write a line of history."""
+    def check(self, now: SoftState, off_schedule: bool = False) -> None:
+        """Bound the optimum from both sides, keep the best weights, and write a line of history; steer, if on schedule."""
         clock = time.perf_counter()
         line = {"n_passes": now.n_passes, "seconds": now.seconds, "rho": now.rho}
         primal = self.upper(now, self.soft)
         dual, r_v, r_f = self.lower(now, self.soft)
         if self.soft:
             line |= {"relaxed_primal": self.upper(now, False), "relaxed_dual": self.lower(now, False)[0]}
-        elif self.multipliers and isinstance(self.solver.rho, str):
+        elif self.multipliers and isinstance(self.solver.rho, str) and not off_schedule:
             self.balance(now, self.repair_cost(now, r_v, r_f))
         if primal < now.primal:
             now.primal = primal
             now.best_v[:], now.best_f[:] = now.w_v, now.w_f
         now.dual = max(now.dual, dual)
-        now.next_check = now.n_passes + _CENTRE_PASSES * max(1, now.n_passes // 15)
+        if not off_schedule:
+            now.next_check = now.n_passes + _CENTRE_PASSES * max(1, now.n_passes // 15)
         now.monitor_seconds += time.perf_counter() - clock
         line |= {
             "primal": now.primal, "dual": now.dual, "gap": now.primal - now.dual, "block_gap": self.mean(now.block_gap),
@@ -466,9 +459,17 @@ class _Run:
         """Weighted mean over examples."""
         return float(self.g.weight @ values) / len(values)
 
+    def verdict(self, now: SoftState, tol: float, max_passes: int) -> Status | None:
+        """Why to stop here, or None to go on."""
+        if now.primal - now.dual <= tol:
+            return Status.CONVERGED
+        if now.n_passes >= max_passes:
+            return Status.MAX_PASSES
+        return Status.STALLED if self.stalled(now) else None
+
     def stalled(self, now: SoftState) -> bool:
         """Whether the gap has stopped shrinking for so long that it will not reach the tolerance."""
-        passes, gaps = now.history["n_passes"], now.history["gap"]
+        passes, gaps = now.history.get("n_passes", []), now.history.get("gap", [])
         past = [gap for k, gap in zip(passes, gaps, strict=True) if k <= now.n_passes - max(500, now.n_passes // 2)]
         return bool(past) and gaps[-1] > 0.99 * past[-1]
 

@@ -55,6 +55,9 @@ def hinges(
     v_block, v_fixed, v_scores = g.variable_block, g.variable_fixed, g.variable_scores
     f_block, f_fixed, f_scores, pairs = g.factor_block, g.factor_fixed, g.factor_scores, g.pairs
     inverse = 1.0 / rho
+    only_pairs = not soft
+    for c in range(len(pairs)):
+        only_pairs = only_pairs and pairs[c, P_STATE_I] >= 0
     for m in range(begin, end):
         s = examples[m, STRUCTURE]
         v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
@@ -130,6 +133,9 @@ def hinges(
                 )
 
         for _ in range(polish if gaps[m] > enough else 0):
+            if only_pairs:
+                _pair_star_round(v0, n, variables, incident, theta_v, theta_f, delta, high)
+                continue
             star_round(v0, n, variables, v_kinds, incident, theta_v, theta_f, delta, high, shared)
         for c in range(n_factors):
             tab, most = factors[f0 + c, F_TABLE], -np.inf
@@ -196,6 +202,29 @@ def star_round(
             slot_add(
                 theta_f, incident[e, I_TABLE], incident[e, I_OUTER], n_states, incident[e, I_STRIDE], high, to, 1.0
             )
+
+
+@inner
+def _pair_star_round(
+    v0: int, n: int, variables: Any, incident: Any, theta_v: Any, theta_f: Any, delta: Any, high: Any
+) -> None:
+    """The same where all factors are pairs of binary variables: only delta(1) - delta(0) matters, so delta(0) stays."""
+    for v in range(v0, v0 + n):
+        i0, state = variables[v, V_INCIDENT], variables[v, V_STATE]
+        i1 = i0 + variables[v, V_DEGREE]
+        shared = theta_v[state + 1] - theta_v[state]
+        for e in range(i0, i1):
+            at, stride, to = incident[e, I_TABLE], incident[e, I_STRIDE], incident[e, I_DELTA]
+            rise = max(theta_f[at + stride], theta_f[at + 3]) - max(theta_f[at], theta_f[at + 3 - stride])
+            high[to] = rise + delta[to + 1] - delta[to]
+            shared += high[to]
+        share = shared / (i1 - i0 + 1)
+        for e in range(i0, i1):
+            at, stride, to = incident[e, I_TABLE], incident[e, I_STRIDE], incident[e, I_DELTA]
+            new = high[to] - share + delta[to]
+            theta_f[at + stride] += delta[to + 1] - new
+            theta_f[at + 3] += delta[to + 1] - new
+            delta[to + 1] = new
 
 
 @kernel
