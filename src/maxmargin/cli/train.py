@@ -56,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, save, report."""
+    from maxmargin.reporting.compiling import announce_compilation, compile_aside
+
     check_output(args.output)
     check_output(args.plot)
     if args.plot is not None:
@@ -69,9 +71,13 @@ def run(args: argparse.Namespace) -> int:
         for option in ("task", "xml", "n_labels", "split", "edges", "edge_weights", "test"):
             if getattr(args, option) is not None:
                 raise OptionError(f"--{option.replace('_', '-')} needs DATA; without it, train runs its demonstration.")
+        if not args.quiet:
+            announce_compilation()
+        compile_aside()
         return run_demonstration(args)
     model = make_model(args, _early_task(args))
     data = read_data(args.data, args)
+    compile_aside()
     model.fit(data.inputs, data.targets)
     if data.feature_names is not None:
         model._feature_names = data.feature_names

@@ -1,4 +1,4 @@
-"""Saying once that kernels are being compiled, and only when they are.
+"""The first run on a machine: saying once that kernels are being compiled, and compiling on two cores.
 
 Numba keeps compiled kernels beside the source (``__pycache__``), in ``NUMBA_CACHE_DIR``, or in the user's cache
 directory; an index file ``soft_visits.KERNEL-LINE.pyVERSION.nbi`` of the solver's kernels says that this machine has
@@ -7,7 +7,10 @@ compiled before.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,11 @@ _announced = False
 
 
 def kernels_are_cached() -> bool:
-    """Whether compiled kernels of the solver are kept on this machine for this version of Python."""
+    """Whether kernels of the solver are kept on this machine for this version of Python, or are not compiled at all."""
     import maxmargin
 
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        return True
     pattern = f"soft_visits.*.py{sys.version_info.major}{sys.version_info.minor}.nbi"
     # Where the variable is set, Numba looks nowhere else.
     chosen = os.environ.get("NUMBA_CACHE_DIR")
@@ -32,11 +37,21 @@ def kernels_are_cached() -> bool:
 def announce_compilation() -> None:
     """Say on the standard error, once a process, that kernels are being compiled; nothing if they are there."""
     global _announced
-    if _announced or os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+    if _announced or kernels_are_cached():
         return
     _announced = True
-    if not kernels_are_cached():
-        print("Compiling kernels for this machine; they are kept for next time.", file=sys.stderr, flush=True)
+    print("Compiling kernels for this machine; they are kept for next time.", file=sys.stderr, flush=True)
+
+
+def compile_aside() -> None:
+    """Compile what the solver needs later in a second process, which ends with this one at the latest."""
+    if (os.cpu_count() or 1) < 2 or kernels_are_cached():
+        return
+    with contextlib.suppress(OSError):
+        aside = subprocess.Popen(
+            [sys.executable, "-m", "maxmargin.solvers.compiling"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        atexit.register(aside.kill)
 
 
 def _user_cache() -> str | None:

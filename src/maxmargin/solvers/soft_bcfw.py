@@ -189,14 +189,14 @@ class SoftBCFW:
             State of an earlier run on a problem of the same shape, to start from (its marginals are kept; C may differ).
         """
         self._check_options(problem)
-        run = _Run(self, problem, 1.0 / C, random_state, n_threads(n_jobs))
+        run = Run(self, problem, 1.0 / C, random_state, n_threads(n_jobs))
         talk: Monitor = monitor or Silent()
         key = ""
         if checkpoint is not None:
             check_writable(checkpoint)
             key = fingerprint(problem, {**self.options(), "C": C, "seed": run.seed})
         resumed = checkpoint is not None and os.path.exists(checkpoint)
-        now = load_state(checkpoint, self.name, SoftState, key) if resumed else run.start(state)
+        now = load_state(checkpoint, self.name, SoftState, key) if resumed else run.begin(state)
         started = saved = time.perf_counter()
         deadline = math.inf if max_seconds is None else started + max_seconds
         status = run.verdict(now, tol, max_passes) if resumed else None
@@ -244,7 +244,7 @@ class SoftBCFW:
             raise OptionError(f"sweeps={self.sweeps!r} is not possible; use a whole number above 0.")
 
 
-class _Run:
+class Run:
     """One run: the problem's arrays at hand, and the steps of the main loop."""
 
     def __init__(self, solver: SoftBCFW, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
@@ -263,8 +263,8 @@ class _Run:
 
     # -------------------------------------------------------------------------------------------- the start
 
-    def start(self, earlier: SoftState | None) -> SoftState:
-        """Line 1 of Algorithm 1 (every marginal at the truth, w = 0), or the marginals of an earlier run."""
+    def truth(self) -> SoftState:
+        """Line 1 of Algorithm 1: every marginal at the truth, w = 0."""
         p, n = self.problem, self.problem.n_examples
         w_v, w_f = p.working_weights()
         now = SoftState(
@@ -275,6 +275,13 @@ class _Run:
             centre_v=np.zeros_like(w_v), centre_f=np.zeros_like(w_f), last_v=np.zeros_like(w_v), last_f=np.zeros_like(w_f),
             rho=self.first_rho(),
         )  # fmt: skip
+        now.mu[p.state_starts() + p.labels] = 1.0
+        now.table[joint_states_of(p.arrays, p.labels)] = 1.0
+        return now
+
+    def begin(self, earlier: SoftState | None) -> SoftState:
+        """Where the run begins: the truth, the marginals of an earlier run, or a short edgeless run."""
+        now, n = self.truth(), self.problem.n_examples
         if earlier is not None:
             if any(getattr(earlier, name).shape != getattr(now, name).shape for name in ("mu", "table", "nu", "w_v", "w_f")):
                 raise OptionError("The earlier state belongs to a problem of another shape; start without it (warm_start=False).")
@@ -286,15 +293,15 @@ class _Run:
             now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
             now.last_v[:], now.last_f[:] = now.w_v, now.w_f
             return now
-        now.mu[p.state_starts() + p.labels] = 1.0
         self.visit(now, np.empty(0, np.int64), edgeless=False)  # compiled before the clock starts
-        now.table[joint_states_of(p.arrays, p.labels)] = 1.0
         if self.solver.blocks == "examples" and self.multipliers and can_couple(self.g, now.w_f.shape[0]):
+            constant = math.sqrt(self.f_features.squared_norms[0])
+            nothing = self.g._replace(weight=self.g.weight[:0])
+            couple_pairs(nothing, constant, now.w_f, now.mu, now.table, self.step_lam)  # this one too
             clock = time.perf_counter()
             for k in range(_EDGELESS_PASSES):
                 order = np.random.default_rng([self.seed, 1, k]).permutation(n)
                 self.visit(now, order, edgeless=True)
-            constant = math.sqrt(self.f_features.squared_norms[0])
             couple_pairs(self.g, constant, now.w_f, now.mu, now.table, self.step_lam)
             now.block_gap[:], now.disagreement[:] = 1.0, 0.0
             now.seconds += time.perf_counter() - clock
@@ -412,7 +419,7 @@ class _Run:
             now.best_v[:], now.best_f[:] = now.w_v, now.w_f
         now.dual = max(now.dual, dual)
         if not off_schedule:
-            now.next_check = now.n_passes + _CENTRE_PASSES * max(1, now.n_passes // 15)
+            now.next_check = now.n_passes + _CENTRE_PASSES * max(1, now.n_passes // 21)
         now.monitor_seconds += time.perf_counter() - clock
         line |= {
             "primal": now.primal, "dual": now.dual, "gap": now.primal - now.dual, "block_gap": self.mean(now.block_gap),
