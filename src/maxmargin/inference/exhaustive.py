@@ -7,7 +7,8 @@ level
     partial(y_0 .. y_d) = partial(y_0 .. y_{d-1}) + scores_d(y_d) + sum_{c of level d} scores_c(y_c)
 
 is a fresh sum of the scores that are known so far: nothing is subtracted, so no rounding builds up, and a forbidden
-partial labeling (-inf) is left with all that lies below it. Probability mass travels the other way: a level's mass
+partial labeling (-inf) is left with all that lies below it. The search for the best labeling also leaves what cannot
+become better than the best so far, even if every later variable and factor had its largest score. Probability mass travels the other way: a level's mass
 is credited to its state and to its factors' joint states when the search leaves it, so a labeling costs about as
 much as its last level.
 
@@ -57,8 +58,9 @@ from maxmargin.problems.layout import (
 
 # `variables` of Levels: number of states, first state in the example, first factor of the level (and the next level's).
 LEVEL_STATES, LEVEL_STATE, LEVEL_FACTOR = range(3)
-# `factors` of Levels: table in the example, stride of the level's own variable, first and last row of `earlier`.
-FACTOR_TABLE, FACTOR_STRIDE, FACTOR_EARLIER, FACTOR_LAST = range(4)
+# `factors` of Levels: table in the example, stride of the level's own variable, first and last row of `earlier`,
+# number of joint states.
+FACTOR_TABLE, FACTOR_STRIDE, FACTOR_EARLIER, FACTOR_LAST, FACTOR_SIZE = range(5)
 
 
 class Levels(NamedTuple):
@@ -151,7 +153,8 @@ def _levels(graphs: FactorGraphs) -> Levels:
     own = a.scope == last[factor]
     earlier = first - np.arange(len(first))
     level = last + np.repeat(a.structures[:-1, S_VARIABLES], np.diff(a.structures[:, S_FACTORS]))
-    factors = np.stack([a.factors[:, F_TABLE], stride[own], earlier, earlier + arity - 1], axis=1)
+    size = a.factor_kinds[a.factors[:, F_TEMPLATE], K_SIZE]
+    factors = np.stack([a.factors[:, F_TABLE], stride[own], earlier, earlier + arity - 1, size], axis=1)
 
     variables = np.zeros((len(a.variables) + 1, 3), np.int64)
     variables[:-1, LEVEL_STATES] = a.variable_kinds[a.variables[:, V_TEMPLATE], K_SIZE]
@@ -172,10 +175,24 @@ def _levels(graphs: FactorGraphs) -> Levels:
 def _search(examples: Any, largest: Any, levels: Any, v_scores: Any, f_scores: Any, labels: Any) -> int:
     """Best labeling of every example; the first example that has none, or -1."""
     partial, choice = np.empty(largest[L_STATES]), np.empty(largest[L_VARIABLES], np.int64)
+    rest = np.empty(largest[L_VARIABLES])
     start, variables, factors, earlier = levels.start, levels.variables, levels.factors, levels.earlier
     for m in range(len(examples) - 1):
         v0, states, tables = start[examples[m, STRUCTURE]], examples[m, STATES], examples[m, TABLES]
         first, n = examples[m, VARIABLES], examples[m + 1, VARIABLES] - examples[m, VARIABLES]
+        # The most that the variables after d can add: below a partial labeling that falls short by more, nothing is better.
+        bound = 0.0
+        for d in range(n - 1, -1, -1):
+            rest[d] = bound
+            most, at = -np.inf, states + variables[v0 + d, LEVEL_STATE]
+            for k in range(variables[v0 + d, LEVEL_STATES]):
+                most = max(most, v_scores[at + k])
+            bound += most
+            for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
+                most, at = -np.inf, tables + factors[q, FACTOR_TABLE]
+                for y in range(factors[q, FACTOR_SIZE]):
+                    most = max(most, f_scores[at + y])
+                bound += most
         best, value = -np.inf, 0.0
         d, entering = 0, True
         while d >= 0:
@@ -197,7 +214,7 @@ def _search(examples: Any, largest: Any, levels: Any, v_scores: Any, f_scores: A
                 d -= 1
                 continue
             value = partial[at + choice[d]]
-            if value == -np.inf:
+            if value == -np.inf or value + rest[d] <= best:
                 continue
             if d < n - 1:
                 d += 1
