@@ -48,8 +48,12 @@ def main():
     runs = {f"Algorithm 1, rho = {rho:g}": SoftBCFW.algorithm_1(rho) for rho in (0.1, 1.0, 10.0)}
     runs |= {f"visits, rho = {rho:g}": SoftBCFW(rho=rho, multipliers=False) for rho in (0.1, 1.0, 10.0)}
     runs["default (multipliers, rho by itself)"] = SoftBCFW()
-    print(f"{options.data}: {problem.n_examples} examples, {Y.shape[1]} labels, C = {C:g}, loss = number of wrong labels")
-    print(f"{'':38} {'passes':>7} {'certificate':>11} {'gap/primal':>10}   seconds to a gap of 5 %, 1 % (own) | 5 %, 1 % (to G)")
+    print(
+        f"{options.data}: {problem.n_examples} examples, {Y.shape[1]} labels, C = {C:g}, loss = number of wrong labels"
+    )
+    print(
+        f"{'':38} {'passes':>7} {'certificate':>11} {'gap/primal':>10}   seconds to a gap of 5 %, 1 % (own) | 5 %, 1 % (to G)"
+    )
     figure, (own, hard) = plt.subplots(1, 2, figsize=(12, 4.6), sharey=True)
     for number, (name, solver) in enumerate(runs.items()):
         solver.solve(problem, C, max_passes=1)  # compiled before the clock starts
@@ -57,12 +61,22 @@ def main():
         h = result.history
         primal, dual = h.get("relaxed_primal", h["primal"]), h.get("relaxed_dual", h["dual"])
         to_hard = np.minimum.accumulate(primal) - np.maximum.accumulate(dual)
-        style = {"color": f"C{number % 3}" if number < 6 else "black", "linestyle": ":" if number < 3 else "--" if number < 6 else "-"}
+        style = {
+            "color": f"C{number % 3}" if number < 6 else "black",
+            "linestyle": ":" if number < 3 else "--" if number < 6 else "-",
+        }
         own.loglog(h["seconds"], h["gap"] / h["primal"], label=name, **style)
         hard.loglog(h["seconds"], to_hard / h["primal"], label=name, **style)
         times = [first_below(h, gap, share) for gap in (h["gap"], to_hard) for share in (0.05, 0.01)]
-        print(f"{name:38} {result.n_passes:7} {result.certificate:>11} {result.gap / result.primal:10.4f}   {' '.join(times)}")
-    own.set(title="gap to the problem solved (soft, or G for the default)", xlabel="seconds", ylabel="gap / primal", ylim=(1e-4, 3))
+        print(
+            f"{name:38} {result.n_passes:7} {result.certificate:>11} {result.gap / result.primal:10.4f}   {' '.join(times)}"
+        )
+    own.set(
+        title="gap to the problem solved (soft, or G for the default)",
+        xlabel="seconds",
+        ylabel="gap / primal",
+        ylim=(1e-4, 3),
+    )
     hard.set(title="certified gap to the hard problem G", xlabel="seconds")
     for axes in (own, hard):
         axes.grid(alpha=0.3)

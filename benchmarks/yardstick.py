@@ -58,7 +58,10 @@ def main():
         mine.append(seconds)
         total.append(with_monitor)
         theirs.append(yardstick(options.yardstick, options.data))
-        print(f"run {run}: ours {mine[-1]:.2f} s ({total[-1]:.2f} s with monitoring), yardstick {theirs[-1]:.2f} s", flush=True)
+        print(
+            f"run {run}: ours {mine[-1]:.2f} s ({total[-1]:.2f} s with monitoring), yardstick {theirs[-1]:.2f} s",
+            flush=True,
+        )
     ratios = [b / a for a, b in zip(mine, theirs, strict=True)]
     print(f"median: ours {statistics.median(mine):.2f} s, yardstick {statistics.median(theirs):.2f} s")
     print(f"yardstick / ours: median {statistics.median(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}")
@@ -66,7 +69,10 @@ def main():
 
     model = mm.MultiLabelSVM(C=C, tol=0.005 * result.primal, fit_intercept=False).fit(X, Y)
     predicted = model.predict(X_test)
-    print(f"trained to {model.result_.gap / model.result_.primal:.2%}: test Hamming error {np.mean(predicted != Y_test):.4f}, ", end="")
+    print(
+        f"trained to {model.result_.gap / model.result_.primal:.2%}: test Hamming error {np.mean(predicted != Y_test):.4f}, ",
+        end="",
+    )
     print(f"micro-F1 {f1_score(Y_test, predicted, average='micro'):.4f} (inference: {model.inference_})")
     print(f"dual state: {result.options['state_bytes'] / len(Y):.0f} bytes an example")
     W = np.zeros((X.shape[1], Y.shape[1]))

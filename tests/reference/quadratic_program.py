@@ -12,9 +12,9 @@ from __future__ import annotations
 import clarabel
 import numpy as np
 import scipy.sparse as sp
-from reference.enumeration import examples
 
 from maxmargin.problems.layout import F_ROW, V_ROW
+from reference.enumeration import examples
 
 
 def optimum(graphs, C, rho=None):
@@ -77,7 +77,9 @@ class _Program:
             row = self.x[g.arrays.examples[m, V_ROW] + structure.variable_rows[i]]
             own = []
             for k in range(example.n_states[i]):
-                fixed = template.scores[k] + (g.arrays.variable_scores[start + k] if len(g.arrays.variable_scores) else 0.0)
+                fixed = template.scores[k] + (
+                    g.arrays.variable_scores[start + k] if len(g.arrays.variable_scores) else 0.0
+                )
                 own.append(self.marginal(share, fixed + g.arrays.losses[start + k], fixed, k == labels[i], M))
                 self.weigh(row, None, template.blocks[k], 0, share, own[-1], k == labels[i])
             self.equality([(one, 1.0) for one in own if one is not None], 1.0)
@@ -90,7 +92,9 @@ class _Program:
             sums = [[[] for _ in range(n)] for n in shape]
             own = []
             for number, states in enumerate(np.ndindex(*shape)):
-                fixed = template.scores[states] + (g.arrays.factor_scores[start + number] if len(g.arrays.factor_scores) else 0.0)
+                fixed = template.scores[states] + (
+                    g.arrays.factor_scores[start + number] if len(g.arrays.factor_scores) else 0.0
+                )
                 is_truth = all(labels[v] == k for v, k in zip(scope, states, strict=True))
                 one = self.marginal(share, fixed, fixed, is_truth, M)
                 self.weigh(row, None, template.blocks[states], factor_offset, share, one, is_truth)
@@ -122,7 +126,9 @@ class _Program:
     def solve(self):
         n = len(self.linear)
         equalities = sp.csc_matrix((self.values, (self.rows, self.columns)), shape=(len(self.rhs), n))
-        bounds = sp.csc_matrix((-np.ones(len(self.allowed)), (np.arange(len(self.allowed)), self.allowed)), shape=(len(self.allowed), n))
+        bounds = sp.csc_matrix(
+            (-np.ones(len(self.allowed)), (np.arange(len(self.allowed)), self.allowed)), shape=(len(self.allowed), n)
+        )
         settings = clarabel.DefaultSettings()
         settings.verbose = False
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11

@@ -87,7 +87,7 @@ def test_compilation_is_announced_once_and_only_when_it_happens(monkeypatch, cap
 
 def test_nothing_is_announced_without_compilation(monkeypatch, capsys):
     monkeypatch.setattr(compiling, "_announced", False)
-    monkeypatch.setattr(compiling, "kernels_are_cached", lambda: False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "/nowhere")
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     compiling.announce_compilation()
     assert capsys.readouterr().err == ""

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reference import enumeration
-from reference.random_problems import random_problem
 
 from maxmargin.solvers.soft_decoding import decode
+from reference import enumeration
+from reference.random_problems import random_problem
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_against_enumeration(seed):
     rng = np.random.default_rng(seed)
     graphs = random_problem(
-        rng, kind=("loopy", "forest")[seed % 2], n_examples=4, max_variables=5, max_states=4, max_arity=3, forbidden=seed % 4 < 2
+        rng,
+        kind=("loopy", "forest")[seed % 2],
+        n_examples=4,
+        max_variables=5,
+        max_states=4,
+        max_arity=3,
+        forbidden=seed % 4 < 2,
     )
     scores = graphs.scores(rng.normal(size=graphs.n_weights))
     _, best, _ = enumeration.maximise(graphs, scores)

@@ -33,7 +33,7 @@ def run_demonstration(args: argparse.Namespace) -> int:
     train, test = make_synth2(1000, 0), make_synth2(10_000, 1)
     models: dict[str, Any] = {}
     losses: dict[str, float] = {}
-    chosen = {name: args.C for name in _MODELS} if args.C is not None else _choose_C(args, *train)
+    chosen = dict.fromkeys(_MODELS, args.C) if args.C is not None else _choose_C(args, *train)
     for name, edges in _MODELS.items():
         _note(args, f"{name}: training with C = {chosen[name]:g} on all {len(train[0])} examples")
         model = make_model(args, "multi-label", verbose=0, edges=edges, C=chosen[name], tol=_tol(args))

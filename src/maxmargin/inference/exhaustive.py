@@ -8,9 +8,10 @@ level
 
 is a fresh sum of the scores that are known so far: nothing is subtracted, so no rounding builds up, and a forbidden
 partial labeling (-inf) is left with all that lies below it. The search for the best labeling also leaves what cannot
-become better than the best so far, even if every later variable and factor had its largest score. Probability mass travels the other way: a level's mass
-is credited to its state and to its factors' joint states when the search leaves it, so a labeling costs about as
-much as its last level.
+become better than the best so far, even if every later variable and factor had its largest score.
+
+Probability mass travels the other way: a level's mass is credited to its state and to its factors' joint states when
+the search leaves it, so a labeling costs about as much as its last level.
 
 Of labelings with the same (sum in the above order) score, the first in C order wins.
 """

@@ -6,6 +6,7 @@ number of threads.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ def n_threads(n_jobs: int | None) -> int:
 def run_shards(function: Callable[[int, int], None], n_examples: int, threads: int) -> None:
     """Call function(begin, end) for consecutive shards that cover all examples."""
     cuts = np.linspace(0, n_examples, min(_SHARDS, n_examples) + 1).astype(int).tolist()
-    shards = list(zip(cuts[:-1], cuts[1:], strict=True))
+    shards = list(itertools.pairwise(cuts))
     if threads <= 1 or len(shards) == 1:
         function(0, n_examples)
         return

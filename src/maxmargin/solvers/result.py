@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """Why a solver stopped."""
 
     CONVERGED = "CONVERGED"
@@ -18,9 +18,6 @@ class Status(str, Enum):
     TIME_LIMIT = "TIME_LIMIT"
     INTERRUPTED = "INTERRUPTED"
     STALLED = "STALLED"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 #: What a certificate is for: the problem whose optimum lies between `dual` and `primal`.

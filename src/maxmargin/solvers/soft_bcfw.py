@@ -28,10 +28,10 @@ Large C couples the examples through w so strongly that coordinate ascent crawls
 which is as easy as a small C, and the centre c follows the iterates with Nesterov's momentum every few passes (accelerated
 proximal coordinate ascent, Shalev-Shwartz and Zhang 2014; "Catalyst"). Certificates are for P itself throughout.
 
-What the solver chooses by itself: kappa from the scale of features, loss and C; rho starts at the scale where a variable's step is a fraction of its simplex, and follows the
-balance of two gaps, what the blocks could still gain and what the dual loses when disagreement is repaired: the first much
-above the second means that agreement is enforced too hard (rho grows), the opposite that it is too loose (rho shrinks). Multi-label problems start from a
-short edgeless run, coupled (soft_coupling.py).
+What the solver chooses by itself: kappa from the scale of features, loss and C; rho starts at the scale where a variable's step
+is a fraction of its simplex, and follows the balance of two gaps, what the blocks could still gain and what disagreement costs
+the dual: the first much above the second means that agreement is enforced too hard (rho grows), the opposite that it is too
+loose (rho shrinks). Multi-label problems start from a short edgeless run, coupled (soft_coupling.py).
 """
 
 from __future__ import annotations
@@ -195,33 +195,47 @@ class SoftBCFW:
         if checkpoint is not None:
             check_writable(checkpoint)
             key = fingerprint(problem, {**self.options(), "C": C, "seed": run.seed})
-        resumed = checkpoint is not None and os.path.exists(checkpoint)
-        now = load_state(checkpoint, self.name, SoftState, key) if resumed else run.begin(state)
+        resumed = False
+        if checkpoint is not None and os.path.exists(checkpoint):
+            now, resumed = load_state(checkpoint, self.name, SoftState, key), True
+        else:
+            now = run.begin(state)
         started = saved = time.perf_counter()
         deadline = math.inf if max_seconds is None else started + max_seconds
         status = run.verdict(now, tol, max_passes) if resumed else None
         talk.start(self.name, max_passes, tol)
-        with Interruptible() as ctrl_c:
-            while status is None:
-                run.one_pass(now, lambda: ctrl_c.asked or time.perf_counter() >= deadline)
-                late = time.perf_counter() >= deadline
-                last = ctrl_c.asked or late or now.n_passes >= max_passes
-                if now.n_passes < now.next_check and not last:
-                    continue
-                # A check that is not due must leave no trace in the checkpoint: a longer run would not have had it.
-                off_schedule = now.n_passes < now.next_check
-                if checkpoint is not None and off_schedule:
-                    save_state(checkpoint, self.name, now, key)
-                run.check(now, off_schedule)
-                go_on = talk.update(run.report(now, max_passes, tol))
-                status = run.verdict(now, tol, max_passes)
-                if status is None and (ctrl_c.asked or not go_on):
-                    status = Status.INTERRUPTED
-                elif status is None and late:
-                    status = Status.TIME_LIMIT
-                if checkpoint is not None and not off_schedule and (status is not None or time.perf_counter() - saved > 30.0):
-                    save_state(checkpoint, self.name, now, key)
-                    saved = time.perf_counter()
+        try:
+            with Interruptible() as ctrl_c:
+                while status is None:
+                    run.one_pass(now, lambda: ctrl_c.asked or time.perf_counter() >= deadline)
+                    late = time.perf_counter() >= deadline
+                    last = ctrl_c.asked or late or now.n_passes >= max_passes
+                    if now.n_passes < now.next_check and not last:
+                        continue
+                    # A check that is not due must leave no trace in the checkpoint: a longer run would not have had it.
+                    off_schedule = now.n_passes < now.next_check
+                    if checkpoint is not None and off_schedule:
+                        save_state(checkpoint, self.name, now, key)
+                    run.check(now, off_schedule)
+                    go_on = talk.update(run.report(now, max_passes, tol))
+                    status = run.verdict(now, tol, max_passes)
+                    if status is None and (ctrl_c.asked or not go_on):
+                        status = Status.INTERRUPTED
+                    elif status is None and late:
+                        status = Status.TIME_LIMIT
+                    if (
+                        checkpoint is not None
+                        and not off_schedule
+                        and (status is not None or time.perf_counter() - saved > 30.0)
+                    ):
+                        save_state(checkpoint, self.name, now, key)
+                        saved = time.perf_counter()
+        except KeyboardInterrupt:
+            # Pressed twice, or where the signal is not ours: what was certified before still holds.
+            if not math.isfinite(now.primal):
+                raise
+            status = Status.INTERRUPTED
+        assert status is not None
         result = run.result(now, status)
         talk.stop(result.summary())
         return result
@@ -234,7 +248,9 @@ class SoftBCFW:
         if self.sampling not in ("gap", "uniform"):
             raise OptionError(f'sampling={self.sampling!r} is not known; use "gap" or "uniform".')
         if self.blocks == "random" and self.multipliers:
-            raise OptionError('blocks="random" is Algorithm 1 of the paper, which has no multipliers; set multipliers=False.')
+            raise OptionError(
+                'blocks="random" is Algorithm 1 of the paper, which has no multipliers; set multipliers=False.'
+            )
         if isinstance(self.rho, str):
             if self.rho != "auto":
                 raise OptionError(f'rho={self.rho!r} is not possible; use "auto" or a number above 0.')
@@ -283,12 +299,18 @@ class Run:
         """Where the run begins: the truth, the marginals of an earlier run, or a short edgeless run."""
         now, n = self.truth(), self.problem.n_examples
         if earlier is not None:
-            if any(getattr(earlier, name).shape != getattr(now, name).shape for name in ("mu", "table", "nu", "w_v", "w_f")):
-                raise OptionError("The earlier state belongs to a problem of another shape; start without it (warm_start=False).")
+            if any(
+                getattr(earlier, name).shape != getattr(now, name).shape for name in ("mu", "table", "nu", "w_v", "w_f")
+            ):
+                raise OptionError(
+                    "The earlier state belongs to a problem of another shape; start without it (warm_start=False)."
+                )
             now.mu[:], now.table[:], now.nu[:] = earlier.mu, earlier.table, earlier.nu
             if isinstance(self.solver.rho, str):
                 now.rho = earlier.rho
-            dual_point(self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, True, now.w_v, now.w_f)
+            dual_point(
+                self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, True, now.w_v, now.w_f
+            )
             # The centre at w(mu) leaves the weights where they are.
             now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
             now.last_v[:], now.last_f[:] = now.w_v, now.w_f
@@ -320,7 +342,7 @@ class Run:
         degree = self.g.variables[:, V_DEGREE]
         n = self.problem.example_variables[-1]
         mean_states = self.problem.example_states[-1] / n
-        return 0.3 * float(degree[degree > 0].mean()) / self.mean_loss() / mean_states
+        return float(0.3 * degree[degree > 0].mean() / self.mean_loss() / mean_states)
 
     def easy_lam(self) -> float:
         """The regularisation at which R^2 / (lam M loss), the condition of coordinate ascent, is moderate."""
@@ -347,8 +369,8 @@ class Run:
             blocks_before = self.problem.example_variables + self.problem.example_factors
             chosen = np.searchsorted(blocks_before, drawn, side="right") - 1
             random_blocks(
-                self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, chosen, drawn - blocks_before[chosen],
-                self.step_lam, now.rho,
+                self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, chosen,
+                drawn - blocks_before[chosen], self.step_lam, now.rho,
             )  # fmt: skip
             now.n_oracle_calls += self.n_blocks
         else:
@@ -376,7 +398,9 @@ class Run:
     def move_centre(self, now: SoftState) -> None:
         """Nesterov's step: c <- w + beta (w - last w); started anew when it points against the way the weights go."""
         share = self.lam / self.step_lam
-        against = np.vdot(now.centre_v - now.w_v, now.w_v - now.last_v) + np.vdot(now.centre_f - now.w_f, now.w_f - now.last_f)
+        against = np.vdot(now.centre_v - now.w_v, now.w_v - now.last_v) + np.vdot(
+            now.centre_f - now.w_f, now.w_f - now.last_f
+        )
         if against > 0.0:
             now.momentum = 1.0
         following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * now.momentum**2))
@@ -429,7 +453,7 @@ class Run:
             now.history.setdefault(name, []).append(float(value))
 
     def upper(self, now: SoftState, soft: bool) -> float:
-        """g at the current weights and messages: for G_rho if soft, else for G."""
+        """G at the current weights and messages: for G_rho if soft, else for G."""
         hinge = np.empty(self.problem.n_examples)
         gaps = now.block_gap + now.disagreement
         enough = 0.05 * float(gaps.mean())
@@ -444,9 +468,11 @@ class Run:
         return self.regulariser(now.w_v, now.w_f) + self.mean(hinge)
 
     def lower(self, now: SoftState, soft: bool) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """f at the current marginals, repaired unless soft, and the weights w(mu) there."""
+        """F at the current marginals, repaired unless soft, and the weights w(mu) there."""
         r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
-        linear = dual_point(self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, soft, r_v, r_f)
+        linear = dual_point(
+            self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, soft, r_v, r_f
+        )
         return linear - self.regulariser(r_v, r_f), r_v, r_f
 
     def repair_cost(self, now: SoftState, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> float:
@@ -502,7 +528,12 @@ class Run:
             seconds=now.seconds,
             history={name: np.array(values) for name, values in now.history.items()},
             solver=self.solver.name,
-            options={**self.solver.options(), "final_rho": now.rho, "proximal": self.step_lam / self.lam - 1.0, "state_bytes": now.nbytes},
+            options={
+                **self.solver.options(),
+                "final_rho": now.rho,
+                "proximal": self.step_lam / self.lam - 1.0,
+                "state_bytes": now.nbytes,
+            },
             state=now,
         )
 
@@ -515,7 +546,9 @@ def _seed(random_state: Any) -> int:
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise OptionError(f"random_state={random_state!r} is not possible; use a whole number from 0, a generator or None.")
+        raise OptionError(
+            f"random_state={random_state!r} is not possible; use a whole number from 0, a generator or None."
+        )
     return int(random_state)
 
 
@@ -527,4 +560,5 @@ def _sample(gaps: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.i
         return np.arange(n)
     share = _UNIFORM_SHARE / n + (1.0 - _UNIFORM_SHARE) * gaps / total
     edges = np.concatenate([[0.0], np.cumsum(share) * n]) + rng.random()
-    return np.repeat(np.arange(n), np.diff(np.floor(edges).astype(np.int64)))
+    count: NDArray[np.int64] = np.diff(np.floor(edges)).astype(np.int64)
+    return np.repeat(np.arange(n), count)

@@ -22,13 +22,58 @@ from typing import Any
 import numpy as np
 
 from maxmargin.kernels import inner, kernel
-from maxmargin.problems.layout import (
-    F_DELTA, F_MESSAGE, F_ROW, F_SCOPE, F_TABLE, F_TEMPLATE, FACTORS, G_AT, G_BLOCK, G_BLOCK_END, G_FIRST, G_LAST, G_ROW, I_DELTA,
-    I_OUTER, I_STRIDE, I_TABLE, K_ARITY, K_SIZE, K_SLOTS, K_START, L_BUFFER, L_DELTAS, L_SLOTS, L_STATES, L_TABLES, MESSAGES, P_I,
-    P_J, P_STATE_I, P_STATE_J, S_FACTOR_GROUPS, S_FACTORS, S_VARIABLE_GROUPS, S_VARIABLES, SLOT_DELTA, SLOT_OUTER, SLOT_STATES, SLOT_STRIDE, STATES, STRUCTURE, TABLES,
-    V_DEGREE, V_INCIDENT, V_ROW, V_STATE, V_TEMPLATE, VARIABLES, side_scores,
-)  # fmt: skip
 from maxmargin.problems.features import add_row
+from maxmargin.problems.layout import (
+    F_DELTA,
+    F_MESSAGE,
+    F_ROW,
+    F_SCOPE,
+    F_TABLE,
+    F_TEMPLATE,
+    FACTORS,
+    G_AT,
+    G_BLOCK,
+    G_BLOCK_END,
+    G_FIRST,
+    G_LAST,
+    G_ROW,
+    I_DELTA,
+    I_OUTER,
+    I_STRIDE,
+    I_TABLE,
+    K_ARITY,
+    K_SIZE,
+    K_SLOTS,
+    K_START,
+    L_BUFFER,
+    L_DELTAS,
+    L_SLOTS,
+    L_STATES,
+    L_TABLES,
+    MESSAGES,
+    P_I,
+    P_J,
+    P_STATE_I,
+    P_STATE_J,
+    S_FACTOR_GROUPS,
+    S_FACTORS,
+    S_VARIABLE_GROUPS,
+    S_VARIABLES,
+    SLOT_DELTA,
+    SLOT_OUTER,
+    SLOT_STATES,
+    SLOT_STRIDE,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    V_DEGREE,
+    V_INCIDENT,
+    V_ROW,
+    V_STATE,
+    V_TEMPLATE,
+    VARIABLES,
+    side_scores,
+)  # fmt: skip
 from maxmargin.problems.tables import slot_add, slot_max, slot_scale, slot_sum
 
 #: A message that no score outweighs; finite, because infinities would meet and make NaN.
@@ -281,8 +326,8 @@ def dual_point(
                     both,
                 )
             elif not _repair(
-                f0 + c, v0, states, tables, variables, factors, scope, f_kinds, slots, f_fixed, f_scores, mu, table, repaired, target,
-                missing,
+                f0 + c, v0, states, tables, variables, factors, scope, f_kinds, slots, f_fixed, f_scores, mu, table, repaired,
+                target, missing,
             ):  # fmt: skip
                 feasible = False
                 break
@@ -337,8 +382,8 @@ def dual_point(
 
 @inner
 def _disagreement(
-    c: int, v0: int, states: int, tables: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any, mu: Any, table: Any,
-    copy: Any, gone: Any,
+    c: int, v0: int, states: int, tables: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any, mu: Any,
+    table: Any, copy: Any, gone: Any,
 ) -> float:  # fmt: skip
     """|mu_c(y_i) - mu_i(y_i)|^2 summed over the variables and states of factor c; its table is copied to its local place."""
     t, local = factors[c, F_TEMPLATE], factors[c, F_TABLE]

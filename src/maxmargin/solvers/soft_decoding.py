@@ -19,8 +19,27 @@ from maxmargin.inference.contract import MapResult
 from maxmargin.kernels import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
-    F_TABLE, F_TEMPLATE, FACTORS, I_DELTA, I_FACTOR, I_STRIDE, K_SIZE, L_DELTAS, L_STATES, L_TABLES, S_FACTORS, S_VARIABLES,
-    STATES, STRUCTURE, TABLES, V_DEGREE, V_INCIDENT, V_STATE, V_TEMPLATE, VARIABLES, joint_state,
+    F_TABLE,
+    F_TEMPLATE,
+    FACTORS,
+    I_DELTA,
+    I_FACTOR,
+    I_STRIDE,
+    K_SIZE,
+    L_DELTAS,
+    L_STATES,
+    L_TABLES,
+    S_FACTORS,
+    S_VARIABLES,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    V_DEGREE,
+    V_INCIDENT,
+    V_STATE,
+    V_TEMPLATE,
+    VARIABLES,
+    joint_state,
 )  # fmt: skip
 from maxmargin.solvers.soft_bounds import star_round
 
@@ -53,7 +72,12 @@ def decode_examples(g: Any, v_scores: Any, f_scores: Any, rounds: int, labels: A
     examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
     v_kinds, f_kinds, incident, scope, slots = g.variable_kinds, g.factor_kinds, g.incident, g.scope, g.slots
     for m in range(len(examples) - 1):
-        s, first, states, tables = examples[m, STRUCTURE], examples[m, VARIABLES], examples[m, STATES], examples[m, TABLES]
+        s, first, states, tables = (
+            examples[m, STRUCTURE],
+            examples[m, VARIABLES],
+            examples[m, STATES],
+            examples[m, TABLES],
+        )
         v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
         n, n_factors = examples[m + 1, VARIABLES] - first, examples[m + 1, FACTORS] - examples[m, FACTORS]
         for k in range(examples[m + 1, STATES] - states):
@@ -133,4 +157,3 @@ def _improve(
     for c in range(f0, f0 + n_factors):
         total += f_scores[tables + factors[c, F_TABLE] + joint_state(c, 0, factors, scope, f_kinds, slots, trial)]
     return total
-

@@ -19,9 +19,42 @@ import numpy as np
 from maxmargin.kernels import kernel
 from maxmargin.problems.features import add_row, score_row
 from maxmargin.problems.layout import (
-    F_ROW, F_SCOPE, F_TABLE, F_TEMPLATE, G_AT, G_BLOCK, G_BLOCK_END, G_LAST, G_ROW, I_OUTER, I_STRIDE, I_TABLE, K_ARITY, K_SIZE,
-    K_SLOTS, K_START, L_BUFFER, L_SLOTS, L_STATES, L_TABLE, S_FACTOR_GROUPS, S_FACTORS, S_VARIABLE_GROUPS, S_VARIABLES, SLOT_DELTA,
-    SLOT_OUTER, SLOT_STATES, SLOT_STRIDE, STATES, STRUCTURE, TABLES, V_DEGREE, V_INCIDENT, V_ROW, V_STATE, V_TEMPLATE, VARIABLES,
+    F_ROW,
+    F_SCOPE,
+    F_TABLE,
+    F_TEMPLATE,
+    G_AT,
+    G_BLOCK,
+    G_BLOCK_END,
+    G_LAST,
+    G_ROW,
+    I_OUTER,
+    I_STRIDE,
+    I_TABLE,
+    K_ARITY,
+    K_SIZE,
+    K_SLOTS,
+    K_START,
+    L_BUFFER,
+    L_SLOTS,
+    L_STATES,
+    L_TABLE,
+    S_FACTOR_GROUPS,
+    S_FACTORS,
+    S_VARIABLE_GROUPS,
+    S_VARIABLES,
+    SLOT_OUTER,
+    SLOT_STATES,
+    SLOT_STRIDE,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    V_DEGREE,
+    V_INCIDENT,
+    V_ROW,
+    V_STATE,
+    V_TEMPLATE,
+    VARIABLES,
 )  # fmt: skip
 from maxmargin.problems.tables import slot_add, slot_sum
 
@@ -34,10 +67,25 @@ def random_blocks(
     """One Frank-Wolfe step on each drawn block; block a of an example is variable a, or factor a - n."""
     largest, n_examples = g.largest, len(g.weight)
     buffer, moved = np.empty(largest[L_BUFFER]), np.empty(largest[L_BUFFER])
-    value, delta = np.empty(max(largest[L_TABLE], largest[L_STATES])), np.empty(max(largest[L_SLOTS], largest[L_STATES]))
+    value, delta = (
+        np.empty(max(largest[L_TABLE], largest[L_STATES])),
+        np.empty(max(largest[L_SLOTS], largest[L_STATES])),
+    )
     examples, structures, weight, losses = g.examples, g.structures, g.weight, g.losses
-    variables, v_kinds, v_block, v_fixed, v_groups = g.variables, g.variable_kinds, g.variable_block, g.variable_fixed, g.variable_groups
-    factors, f_kinds, f_block, f_fixed, f_groups = g.factors, g.factor_kinds, g.factor_block, g.factor_fixed, g.factor_groups
+    variables, v_kinds, v_block, v_fixed, v_groups = (
+        g.variables,
+        g.variable_kinds,
+        g.variable_block,
+        g.variable_fixed,
+        g.variable_groups,
+    )
+    factors, f_kinds, f_block, f_fixed, f_groups = (
+        g.factors,
+        g.factor_kinds,
+        g.factor_block,
+        g.factor_fixed,
+        g.factor_groups,
+    )
     scope, slots, incident, v_scores, f_scores = g.scope, g.slots, g.incident, g.variable_scores, g.factor_scores
     for draw in range(len(chosen_examples)):
         m, a = chosen_examples[draw], chosen_blocks[draw]
@@ -51,17 +99,26 @@ def random_blocks(
             q = structures[s, S_VARIABLE_GROUPS]
             while v_groups[q, G_LAST] <= a:
                 q += 1
-            row, first, last, at = examples[m, V_ROW] + v_groups[q, G_ROW], v_groups[q, G_BLOCK], v_groups[q, G_BLOCK_END], v_groups[q, G_AT]
+            row, first, last, at = (
+                examples[m, V_ROW] + v_groups[q, G_ROW],
+                v_groups[q, G_BLOCK],
+                v_groups[q, G_BLOCK_END],
+                v_groups[q, G_AT],
+            )
             score_row(v_features, row, w_v, first, last, buffer, at)
             t, here = variables[v0 + a, V_TEMPLATE], states + variables[v0 + a, V_STATE]
             start, size, degree = v_kinds[t, K_START], v_kinds[t, K_SIZE], variables[v0 + a, V_DEGREE]
             for k in range(size):
                 delta[k] = -degree * mu[here + k]
             for e in range(variables[v0 + a, V_INCIDENT], variables[v0 + a, V_INCIDENT] + degree):
-                slot_sum(table, tables + incident[e, I_TABLE], incident[e, I_OUTER], size, incident[e, I_STRIDE], delta, 0)
+                slot_sum(
+                    table, tables + incident[e, I_TABLE], incident[e, I_OUTER], size, incident[e, I_STRIDE], delta, 0
+                )
             for k in range(size):
                 b = v_block[start + k]
-                value[k] = v_fixed[start + k] + losses[here + k] + delta[k] / rho + (buffer[at + b - first] if b >= 0 else 0.0)
+                value[k] = (
+                    v_fixed[start + k] + losses[here + k] + delta[k] / rho + (buffer[at + b - first] if b >= 0 else 0.0)
+                )
                 if len(v_scores) > 0:
                     value[k] += v_scores[here + k]
             own, block, marginal, squares = unit * v_features.squared_norms[row], v_block, mu, float(degree)
@@ -70,7 +127,12 @@ def random_blocks(
             q = structures[s, S_FACTOR_GROUPS]
             while f_groups[q, G_LAST] <= c:
                 q += 1
-            row, first, last, at = examples[m, F_ROW] + f_groups[q, G_ROW], f_groups[q, G_BLOCK], f_groups[q, G_BLOCK_END], f_groups[q, G_AT]
+            row, first, last, at = (
+                examples[m, F_ROW] + f_groups[q, G_ROW],
+                f_groups[q, G_BLOCK],
+                f_groups[q, G_BLOCK_END],
+                f_groups[q, G_AT],
+            )
             score_row(f_features, row, w_f, first, last, buffer, at)
             t, here = factors[f0 + c, F_TEMPLATE], tables + factors[f0 + c, F_TABLE]
             start, size = f_kinds[t, K_START], f_kinds[t, K_SIZE]
@@ -85,7 +147,9 @@ def random_blocks(
                 for k in range(slots[z, SLOT_STATES]):
                     delta[k] = -mu[state + k]
                 slot_sum(table, here, slots[z, SLOT_OUTER], slots[z, SLOT_STATES], slots[z, SLOT_STRIDE], delta, 0)
-                slot_add(value, 0, slots[z, SLOT_OUTER], slots[z, SLOT_STATES], slots[z, SLOT_STRIDE], delta, 0, -1.0 / rho)
+                slot_add(
+                    value, 0, slots[z, SLOT_OUTER], slots[z, SLOT_STATES], slots[z, SLOT_STRIDE], delta, 0, -1.0 / rho
+                )
             own, block, marginal, squares = unit * f_features.squared_norms[row], f_block, table, 0.0
 
         best, high = 0, -np.inf

@@ -27,12 +27,47 @@ from typing import Any
 import numpy as np
 
 from maxmargin.kernels import inner, kernel
-from maxmargin.problems.layout import (
-    F_MESSAGE, F_ROW, F_SCOPE, F_TABLE, F_TEMPLATE, G_AT, G_BLOCK, G_BLOCK_END, G_FIRST, G_LAST, G_ROW, K_ARITY, K_SIZE, K_SLOTS,
-    K_START, L_BUFFER, L_SLOTS, L_STATES, L_TABLE, MESSAGES, P_BLOCK, P_STATE_I, P_STATE_J, S_FACTOR_GROUPS, S_FACTORS, S_VARIABLE_GROUPS, S_VARIABLES,
-    SLOT_DELTA, SLOT_OUTER, SLOT_STATES, SLOT_STRIDE, STATES, STRUCTURE, TABLES, V_DEGREE, V_ROW, V_STATE, V_TEMPLATE,
-)  # fmt: skip
 from maxmargin.problems.features import add_row, score_row
+from maxmargin.problems.layout import (
+    F_MESSAGE,
+    F_ROW,
+    F_SCOPE,
+    F_TABLE,
+    F_TEMPLATE,
+    G_AT,
+    G_BLOCK,
+    G_BLOCK_END,
+    G_FIRST,
+    G_LAST,
+    G_ROW,
+    K_ARITY,
+    K_SIZE,
+    K_SLOTS,
+    K_START,
+    L_BUFFER,
+    L_SLOTS,
+    L_STATES,
+    L_TABLE,
+    MESSAGES,
+    P_BLOCK,
+    P_STATE_I,
+    P_STATE_J,
+    S_FACTOR_GROUPS,
+    S_FACTORS,
+    S_VARIABLE_GROUPS,
+    S_VARIABLES,
+    SLOT_DELTA,
+    SLOT_OUTER,
+    SLOT_STATES,
+    SLOT_STRIDE,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    V_DEGREE,
+    V_ROW,
+    V_STATE,
+    V_TEMPLATE,
+)  # fmt: skip
 from maxmargin.problems.tables import slot_add, slot_sum
 
 
@@ -82,8 +117,8 @@ def visit_examples(
                     score_row(f_features, row, w_f, first, last, f_buffer, at)
                     f_moved[at : at + last - first] = 0.0
                 _sweep_factors(
-                    examples[m], f_groups[q], structures[s, S_VARIABLES], structures[s, S_FACTORS], variables, factors, pairs, scope,
-                    f_kinds, slots, f_block, f_fixed, f_scores, unit * f_norms[row], rho, steps, sweep == 0,
+                    examples[m], f_groups[q], structures[s, S_VARIABLES], structures[s, S_FACTORS], variables, factors, pairs,
+                    scope, f_kinds, slots, f_block, f_fixed, f_scores, unit * f_norms[row], rho, steps, sweep == 0,
                     multipliers and sweep == 0, mu, table, nu, f_buffer, f_moved, message, value, delta, figures,
                 )  # fmt: skip
                 if sweep == sweeps - 1 or fq1 - fq0 > 1:
@@ -96,7 +131,8 @@ def visit_examples(
                     v_moved[at : at + last - first] = 0.0
                 _sweep_variables(
                     examples[m], v_groups[q], structures[s, S_VARIABLES], variables, v_kinds, v_block, v_fixed, sharing, v_scores,
-                    losses, unit * v_norms[row], np.inf if edgeless else rho, sweep == 0, mu, v_buffer, v_moved, message, theta, figures,
+                    losses, unit * v_norms[row], np.inf if edgeless else rho, sweep == 0, mu, v_buffer, v_moved, message, theta,
+                    figures,
                 )  # fmt: skip
                 if sweep == sweeps - 1 or vq1 - vq0 > 1:
                     add_row(v_features, row, w_v, first, last, v_moved, at, -unit)
@@ -183,8 +219,8 @@ def _sweep_factors(
             message[at_j + 1] += to_j
         else:
             gap, gone = _table_block(
-                f0 + c, v0, states, tab, msg, shift, variables, factors, scope, kinds, slots, blocks, fixed, scores, own, rho, steps,
-                measure, move_nu, mu, table, nu, buffer, moved, message, value, delta,
+                f0 + c, v0, states, tab, msg, shift, variables, factors, scope, kinds, slots, blocks, fixed, scores, own, rho,
+                steps, measure, move_nu, mu, table, nu, buffer, moved, message, value, delta,
             )  # fmt: skip
             total_gap += gap
             total_disagreement += gone

@@ -28,7 +28,7 @@ def fingerprint(problem: FactorGraphs, options: Mapping[str, Any]) -> str:
     features = (*problem.variable_features.arrays, *problem.factor_features.arrays)
     for array in (*problem.arrays, *features):
         digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(repr(sorted(options.items())).encode())
     return digest.hexdigest()
 
