@@ -54,7 +54,7 @@ def main():
     print(
         f"{'':38} {'passes':>7} {'certificate':>11} {'gap/primal':>10}   seconds to a gap of 5 %, 1 % (own) | 5 %, 1 % (to G)"
     )
-    figure, (own, hard) = plt.subplots(1, 2, figsize=(12, 4.6), sharey=True)
+    figure, (own, hard) = plt.subplots(1, 2, figsize=(12, 5.2), sharey=True)
     for number, (name, solver) in enumerate(runs.items()):
         solver.solve(problem, C, max_passes=1)  # compiled before the clock starts
         result = solver.solve(problem, C, tol=1e-4, max_passes=10**6, max_seconds=options.seconds)
@@ -80,10 +80,10 @@ def main():
     hard.set(title="certified gap to the hard problem G", xlabel="seconds")
     for axes in (own, hard):
         axes.grid(alpha=0.3)
-    own.legend(fontsize=8)
+    figure.legend(*own.get_legend_handles_labels(), loc="lower center", ncol=4, fontsize=8)
     options.output.mkdir(parents=True, exist_ok=True)
     path = options.output / f"soft-{options.data}.png"
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0.1, 1, 1))
     figure.savefig(path, dpi=110)
     print(f"picture: {path}")
 

@@ -16,16 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.kernels import kernel
+from maxmargin.kernels import inner, kernel
 from maxmargin.problems.features import add_row, score_row
 from maxmargin.problems.layout import (
     F_ROW,
     F_SCOPE,
     F_TABLE,
     F_TEMPLATE,
-    G_AT,
-    G_BLOCK,
-    G_BLOCK_END,
     G_LAST,
     G_ROW,
     I_OUTER,
@@ -99,15 +96,11 @@ def random_blocks(
             q = structures[s, S_VARIABLE_GROUPS]
             while v_groups[q, G_LAST] <= a:
                 q += 1
-            row, first, last, at = (
-                examples[m, V_ROW] + v_groups[q, G_ROW],
-                v_groups[q, G_BLOCK],
-                v_groups[q, G_BLOCK_END],
-                v_groups[q, G_AT],
-            )
-            score_row(v_features, row, w_v, first, last, buffer, at)
+            row = examples[m, V_ROW] + v_groups[q, G_ROW]
             t, here = variables[v0 + a, V_TEMPLATE], states + variables[v0 + a, V_STATE]
             start, size, degree = v_kinds[t, K_START], v_kinds[t, K_SIZE], variables[v0 + a, V_DEGREE]
+            first, last = _block_range(v_block, start, size)
+            score_row(v_features, row, w_v, first, last, buffer, 0)
             for k in range(size):
                 delta[k] = -degree * mu[here + k]
             for e in range(variables[v0 + a, V_INCIDENT], variables[v0 + a, V_INCIDENT] + degree):
@@ -117,7 +110,7 @@ def random_blocks(
             for k in range(size):
                 b = v_block[start + k]
                 value[k] = (
-                    v_fixed[start + k] + losses[here + k] + delta[k] / rho + (buffer[at + b - first] if b >= 0 else 0.0)
+                    v_fixed[start + k] + losses[here + k] + delta[k] / rho + (buffer[b - first] if b >= 0 else 0.0)
                 )
                 if len(v_scores) > 0:
                     value[k] += v_scores[here + k]
@@ -127,18 +120,14 @@ def random_blocks(
             q = structures[s, S_FACTOR_GROUPS]
             while f_groups[q, G_LAST] <= c:
                 q += 1
-            row, first, last, at = (
-                examples[m, F_ROW] + f_groups[q, G_ROW],
-                f_groups[q, G_BLOCK],
-                f_groups[q, G_BLOCK_END],
-                f_groups[q, G_AT],
-            )
-            score_row(f_features, row, w_f, first, last, buffer, at)
+            row = examples[m, F_ROW] + f_groups[q, G_ROW]
             t, here = factors[f0 + c, F_TEMPLATE], tables + factors[f0 + c, F_TABLE]
             start, size = f_kinds[t, K_START], f_kinds[t, K_SIZE]
+            first, last = _block_range(f_block, start, size)
+            score_row(f_features, row, w_f, first, last, buffer, 0)
             for y in range(size):
                 b = f_block[start + y]
-                value[y] = f_fixed[start + y] + (buffer[at + b - first] if b >= 0 else 0.0)
+                value[y] = f_fixed[start + y] + (buffer[b - first] if b >= 0 else 0.0)
                 if len(f_scores) > 0:
                     value[y] += f_scores[here + y]
             for j in range(f_kinds[t, K_ARITY]):
@@ -162,14 +151,14 @@ def random_blocks(
                 ascent += marginal[here + y] * (high - value[y])
         if ascent <= 0.0:
             continue
-        for b in range(at, at + last - first):
+        for b in range(last - first):
             moved[b] = 0.0
         for y in range(size):
             value[y] = (1.0 if y == best else 0.0) - marginal[here + y]  # the direction, from here on
             if block[start + y] >= 0:
-                moved[at + block[start + y] - first] += value[y]
+                moved[block[start + y] - first] += value[y]
         curvature = 0.0
-        for b in range(at, at + last - first):
+        for b in range(last - first):
             curvature += own * moved[b] * moved[b]
         if a < n:
             for k in range(size):
@@ -186,6 +175,18 @@ def random_blocks(
         for y in range(size):
             marginal[here + y] += gamma * value[y]
         if a < n:
-            add_row(v_features, row, w_v, first, last, moved, at, -gamma * unit)
+            add_row(v_features, row, w_v, first, last, moved, 0, -gamma * unit)
         else:
-            add_row(f_features, row, w_f, first, last, moved, at, -gamma * unit)
+            add_row(f_features, row, w_f, first, last, moved, 0, -gamma * unit)
+
+
+@inner
+def _block_range(blocks: Any, start: int, size: int) -> tuple[int, int]:
+    """First and last + 1 of the blocks that a template's states use; an empty range if none does."""
+    first, last = -1, -1
+    for y in range(start, start + size):
+        b = blocks[y]
+        if b >= 0:
+            first = b if first < 0 or b < first else first
+            last = max(last, b)
+    return (first, last + 1) if first >= 0 else (0, 0)
