@@ -215,7 +215,6 @@ def test_interrupted_before_there_is_a_model(folder, capsys, monkeypatch):
 
 
 def test_plot(folder, tmp_path):
-    pytest.importorskip("matplotlib")
     path = tmp_path / "gap.png"
     assert run(["train", str(folder / "toy.arff"), "--quiet", "--plot", str(path)]) == 0
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -1,6 +1,7 @@
 """MultiLabelSVM: what it accepts, what it learns, and what it refuses in a sentence."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -10,8 +11,7 @@ from maxmargin.estimators import base
 
 
 def frame(values, columns=None):
-    """A data frame; pandas is not among the things that tests need."""
-    return pytest.importorskip("pandas").DataFrame(values, columns=columns)
+    return pd.DataFrame(values, columns=columns)
 
 
 @pytest.fixture(scope="module")

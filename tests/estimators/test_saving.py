@@ -4,6 +4,7 @@ import json
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import maxmargin as mm
@@ -88,7 +89,6 @@ def test_a_label_that_json_cannot_hold(data, tmp_path):
 
 
 def test_feature_names(data, tmp_path):
-    pd = pytest.importorskip("pandas")
     X = pd.DataFrame(data[0], columns=list("wxyz"))
     loaded = round_trip(small().fit(X, data[1]), tmp_path / "a.mm")
     assert loaded.feature_names_in_.tolist() == list("wxyz")

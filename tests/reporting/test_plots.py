@@ -2,6 +2,8 @@
 
 import sys
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -9,9 +11,7 @@ from maxmargin.errors import DataError, MaxMarginError, OptionError
 from maxmargin.reporting.plots import plot_convergence
 from maxmargin.solvers.result import Result, Status
 
-matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
-plt = pytest.importorskip("matplotlib.pyplot")
 
 
 @pytest.fixture(autouse=True)
