@@ -89,12 +89,15 @@ class SoftState:
     disagreement: NDArray[np.float64]
     best_v: NDArray[np.float64]
     best_f: NDArray[np.float64]
+    dual_v: NDArray[np.float64]
+    dual_f: NDArray[np.float64]
     centre_v: NDArray[np.float64]
     centre_f: NDArray[np.float64]
     last_v: NDArray[np.float64]
     last_f: NDArray[np.float64]
     rho: float
     momentum: float = 1.0
+    dual_linear: float = 0.0
     primal: float = math.inf
     dual: float = -math.inf
     n_passes: int = 0
@@ -288,6 +291,7 @@ class Run:
             table=np.zeros(int(p.example_tables[-1])),
             nu=np.zeros(int(p.example_messages[-1])),
             w_v=w_v, w_f=w_f, block_gap=np.ones(n), disagreement=np.zeros(n), best_v=w_v.copy(), best_f=w_f.copy(),
+            dual_v=np.zeros_like(w_v), dual_f=np.zeros_like(w_f),
             centre_v=np.zeros_like(w_v), centre_f=np.zeros_like(w_f), last_v=np.zeros_like(w_v), last_f=np.zeros_like(w_f),
             rho=self.first_rho(),
         )  # fmt: skip
@@ -347,9 +351,10 @@ class Run:
     def easy_lam(self) -> float:
         """The regularisation at which R^2 / (lam M loss), the condition of coordinate ascent, is moderate."""
         p = self.problem
-        if p.variable_features.shape[1] == 0:
-            return 0.0
-        return float(self.v_features.squared_norms.mean()) / (_CONDITION * p.n_examples * self.mean_loss())
+        sides = [self.v_features.squared_norms.mean()] if p.variable_features.shape[1] else [0.0]
+        if self.has_factors and p.n_factor_blocks:
+            sides.append(self.f_features.squared_norms.mean())
+        return float(max(sides)) / (_CONDITION * p.n_examples * self.mean_loss())
 
     def mean_loss(self) -> float:
         """Mean over variables of the largest task loss of a state."""
@@ -417,7 +422,7 @@ class Run:
         gaps = now.history.get("gap", [])
         blocks, cost = self.mean(now.block_gap), max(repair_cost, 0.0) + self.mean(now.disagreement)
         change = 1.0
-        if len(gaps) > 5 and len(gaps) % 5 == 0 and gaps[-1] > 0.8 * gaps[-6]:
+        if now.n_passes > 60 and len(gaps) % 5 == 0 and gaps[-1] > 0.8 * gaps[-6]:
             # Multipliers that move too far keep the marginals swinging: enforce agreement harder.
             change = 0.5
         elif blocks > 0.0 and cost > 0.0:
@@ -433,15 +438,16 @@ class Run:
         clock = time.perf_counter()
         line = {"n_passes": now.n_passes, "seconds": now.seconds, "rho": now.rho}
         primal = self.upper(now, self.soft)
-        dual, r_v, r_f = self.lower(now, self.soft)
+        linear, r_v, r_f = self.lower(now, self.soft)
         if self.soft:
-            line |= {"relaxed_primal": self.upper(now, False), "relaxed_dual": self.lower(now, False)[0]}
+            hard, h_v, h_f = self.lower(now, False)
+            line |= {"relaxed_primal": self.upper(now, False), "relaxed_dual": hard - self.regulariser(h_v, h_f)}
         elif self.multipliers and isinstance(self.solver.rho, str) and not off_schedule:
             self.balance(now, self.repair_cost(now, r_v, r_f))
         if primal < now.primal:
             now.primal = primal
             now.best_v[:], now.best_f[:] = now.w_v, now.w_f
-        now.dual = max(now.dual, dual)
+        self.raise_dual(now, linear, r_v, r_f)
         if not off_schedule:
             now.next_check = now.n_passes + _CENTRE_PASSES * max(1, now.n_passes // 21)
         now.monitor_seconds += time.perf_counter() - clock
@@ -453,7 +459,7 @@ class Run:
             now.history.setdefault(name, []).append(float(value))
 
     def upper(self, now: SoftState, soft: bool) -> float:
-        """G at the current weights and messages: for G_rho if soft, else for G."""
+        """The value g at the current weights and messages: for G_rho if soft, else for G."""
         hinge = np.empty(self.problem.n_examples)
         gaps = now.block_gap + now.disagreement
         enough = 0.05 * float(gaps.mean())
@@ -468,12 +474,30 @@ class Run:
         return self.regulariser(now.w_v, now.w_f) + self.mean(hinge)
 
     def lower(self, now: SoftState, soft: bool) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """F at the current marginals, repaired unless soft, and the weights w(mu) there."""
+        """The linear part of f at the current marginals, repaired unless soft, and the weights w(mu) there."""
         r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
         linear = dual_point(
             self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, soft, r_v, r_f
         )
-        return linear - self.regulariser(r_v, r_f), r_v, r_f
+        return linear, r_v, r_f
+
+    def raise_dual(self, now: SoftState, linear: float, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> None:
+        """Move the best dual point towards the new one as far as f grows.
+
+        Both are feasible, so everything between them is, and f(mu) = linear - lam/2 |w(mu)|^2 is known from the two
+        ends. The first end is the truth, where both parts are 0: the bound is never below 0.
+        """
+        d_v, d_f = r_v - now.dual_v, r_f - now.dual_f
+        slope = linear - now.dual_linear - self.lam * float(np.vdot(now.dual_v, d_v) + np.vdot(now.dual_f, d_f))
+        curvature = self.lam * float(np.vdot(d_v, d_v) + np.vdot(d_f, d_f))
+        if slope <= 0.0:
+            step = 0.0
+        else:
+            step = min(1.0, slope / curvature) if curvature > 0.0 else 1.0
+        now.dual_v += step * d_v
+        now.dual_f += step * d_f
+        now.dual_linear += step * (linear - now.dual_linear)
+        now.dual = max(now.dual, now.dual_linear - self.regulariser(now.dual_v, now.dual_f))
 
     def repair_cost(self, now: SoftState, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> float:
         """What the (proximal) dual loses through the weights when the marginals are made to agree."""
