@@ -54,7 +54,9 @@ class Features:
             if data.size and not np.isfinite(data).all():
                 at = int(np.flatnonzero(~np.isfinite(data))[0])
                 row = int(np.searchsorted(csr.indptr, at, side="right") - 1)
-                raise DataError(f"{name}[{row}, {csr.indices[at]}] is {data[at]}; features must be finite, not NaN or infinity.")
+                raise DataError(
+                    f"{name}[{row}, {csr.indices[at]}] is {data[at]}; features must be finite, not NaN or infinity."
+                )
             self.shape: tuple[int, int] = (int(csr.shape[0]), int(csr.shape[1]))
             squares = sp.csr_array((data.astype(np.float64) ** 2, csr.indices, csr.indptr), shape=csr.shape)
             self.arrays = FeatureArrays(
@@ -74,7 +76,9 @@ class Features:
             bad = ~np.isfinite(dense)
             if bad.any():
                 row, column = (int(k) for k in np.argwhere(bad)[0])
-                raise DataError(f"{name}[{row}, {column}] is {dense[row, column]}; features must be finite, not NaN or infinity.")
+                raise DataError(
+                    f"{name}[{row}, {column}] is {dense[row, column]}; features must be finite, not NaN or infinity."
+                )
             self.shape = (int(dense.shape[0]), int(dense.shape[1]))
             self.arrays = FeatureArrays(
                 np.zeros(1, np.int64),
