@@ -274,7 +274,7 @@ def test_duplicate_entries_are_summed_without_touching_the_callers_matrix():
 def test_features_must_be_finite(form, value, shown):
     x = np.eye(3)
     x[1, 2] = value
-    with pytest.raises(DataError, match=rf"X\[1, 2\] is {shown}; features must be finite numbers\."):
+    with pytest.raises(DataError, match=rf"X\[1, 2\] is {shown}; features must be finite, not NaN or infinity\."):
         Features(form(x))
 
 
