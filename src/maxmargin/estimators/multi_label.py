@@ -2,7 +2,7 @@
 
     score(x, y) = sum_i (coef_[i] . x + intercept_[i]) y_i + sum_{e = (i, j) in edges_} edge_coef_[e] y_i y_j
 
-Trained on ``1/(2C) |w|^2 + mean hinge`` (DESIGN section 2); ``fit`` accepts what `estimators.labels` describes.
+Trained on ``1/(2C) |w|^2 + mean hinge``; ``fit`` accepts what `estimators.labels` describes.
 """
 
 from __future__ import annotations

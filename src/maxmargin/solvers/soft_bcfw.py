@@ -1,15 +1,18 @@
-"""SoftBCFW: structured SVMs with soft agreement constraints (Soft), and their hard limit by multipliers.
+"""SoftBCFW: structured SVMs with soft agreement constraints, and their hard limit by multipliers.
 
-The relaxed problem, with marginals mu of variables and factors and agreement messages delta (Soft eq. 2, 3):
+Meshi, Srebro and Hazan, Efficient Training of Structured SVMs via Soft Constraints, AISTATS 2015 ("Soft" in this folder).
+The relaxed problem, with marginals mu of variables and factors and agreement messages delta (eq. 2, 3):
 
     G : min_{w, delta}  g(w, delta) = lam/2 |w|^2 + 1/M sum_m [ sum_i max theta_i + sum_c max theta_c ]
     F : max_mu          f(mu) = loss . mu - lam/2 |w(mu)|^2          over marginals that agree
 
-Soft agreement replaces the constraint by a penalty (eq. 5, 6; scales as in DESIGN section 7):
+Soft agreement replaces the constraint by a penalty (eq. 5, 6), averaged over examples like the loss:
 
     f_rho(mu)       = f(mu) - 1/(2 rho M) sum |mu_c(y_i) - mu_i(y_i)|^2
     g_rho(w, delta) = g(w, delta) + rho/(2 M) |delta|^2
     w(mu) = 1/(lam M) sum [phi(y*) - E_mu phi],      delta = (mu_c - mu_i) / rho
+
+(Read to the letter, eq. 5 divides the penalty by M once more than the loss, and agreement vanishes for the rho of the paper.)
 
 Two algorithms share this file:
 

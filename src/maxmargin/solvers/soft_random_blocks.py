@@ -6,7 +6,7 @@ A block is a variable or a factor of one example, drawn uniformly. With dir = s 
     kappa = N_i |dir|^2 for a variable,  sum_{i in c} |A_ci dir|^2 for a factor
     mu_a <- mu_a + gamma dir,      w <- w - gamma / (lam M) Phi dir                         lines 14 and 15
 
-Line 12 of the paper has a minus where the plus stands here, and both step sizes hide factors of M (see DESIGN). The messages
+Line 12 of the paper has a minus where the plus stands here, and both step sizes hide factors of M. The messages
 delta = (mu_c - mu_i) / rho are read off the marginals when a block needs them.
 """
 
