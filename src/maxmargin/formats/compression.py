@@ -82,8 +82,10 @@ class _GuardedStream(io.RawIOBase):
         self._line = 1
         # The text layer above cannot say on which line a byte is that is no UTF-8, so the bytes are checked here.
         self._decoder = codecs.getincrementaldecoder("utf-8")() if utf8 else None
+        # `close` is called even on a stream whose file could not be opened.
+        self._file: BinaryIO | None = None
         try:
-            self._file: BinaryIO = open(self._path, "rb")  # noqa: SIM115
+            self._file = open(self._path, "rb")  # noqa: SIM115
         except OSError as error:
             raise DataError(f"The file {self._path} cannot be opened: {error.strerror or error}.") from error
         try:
@@ -116,8 +118,9 @@ class _GuardedStream(io.RawIOBase):
             raise DataError(f"The file {self._path} is not UTF-8 text at line {line} ({error.reason}).") from error
 
     def close(self) -> None:
-        if not self.closed:
-            if self._stream is not self._file:
-                self._stream.close()
+        if not self.closed and self._file is not None:
+            stream = getattr(self, "_stream", self._file)
+            if stream is not self._file:
+                stream.close()
             self._file.close()
         super().close()
