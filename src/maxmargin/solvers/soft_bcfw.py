@@ -422,16 +422,16 @@ class Run:
 
     def balance(self, now: SoftState, repair_cost: float) -> None:
         """Steer rho so that block gap and the cost of disagreement stay in proportion; ever more gently, so that it settles."""
-        gaps = now.history.get("gap", [])
+        gaps, rounds = now.history.get("gap", []), now.history.get("block_gap", [])
         blocks, cost = self.mean(now.block_gap), max(repair_cost, 0.0) + self.mean(now.disagreement)
+        ratio = blocks / cost / _BALANCE if blocks > 0.0 and cost > 0.0 else 1.0
         change = 1.0
         if now.n_passes > 60 and len(gaps) % 5 == 0 and gaps[-1] > 0.8 * gaps[-6]:
-            # Multipliers that move too far keep the marginals swinging: enforce agreement harder.
-            change = 0.5
-        elif blocks > 0.0 and cost > 0.0:
-            ratio = blocks / cost / _BALANCE
-            if not 1.0 / _SLACK <= ratio <= _SLACK:
-                change = min(2.0, max(0.5, math.sqrt(ratio))) ** (1.0 / (1.0 + now.n_passes / 60.0))
+            # Little progress. Multipliers that move too far keep the marginals swinging: enforce agreement harder, unless the
+            # blocks have been losing ground to that.
+            change = 0.5 if rounds[-1] < rounds[-6] else 2.0
+        elif not 1.0 / _SLACK <= ratio <= _SLACK:
+            change = min(2.0, max(0.5, math.sqrt(ratio))) ** (1.0 / (1.0 + now.n_passes / 60.0))
         now.rho = min(_RANGE * self.first_rho(), max(self.first_rho() / _RANGE, now.rho * change))
 
     # -------------------------------------------------------------------------------------------- certificates
