@@ -322,11 +322,16 @@ class Run:
             now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
             now.last_v[:], now.last_f[:] = now.w_v, now.w_f
             return now
-        self.visit(now, np.empty(0, np.int64), edgeless=False)  # compiled before the clock starts
-        if self.solver.blocks == "examples" and self.multipliers and can_couple(self.g, now.w_f.shape[0]):
+        # Kernels are compiled before the clock starts: called with nothing to do.
+        nothing = np.empty(0, np.int64)
+        if self.solver.blocks == "random":
+            self.draw(now, nothing)
+            return now
+        self.visit(now, nothing, edgeless=False)
+        if self.multipliers and can_couple(self.g, now.w_f.shape[0]):
             constant = math.sqrt(self.f_features.squared_norms[0])
-            nothing = self.g._replace(weight=self.g.weight[:0])
-            couple_pairs(nothing, constant, now.w_f, now.mu, now.table, self.step_lam)  # this one too
+            nobody = self.g._replace(weight=self.g.weight[:0])
+            couple_pairs(nobody, constant, now.w_f, now.mu, now.table, self.step_lam)
             clock = time.perf_counter()
             for k in range(_EDGELESS_PASSES):
                 order = np.random.default_rng([self.seed, 1, k]).permutation(n)
@@ -373,13 +378,7 @@ class Run:
         rng = np.random.default_rng([self.seed, 0, now.n_passes])
         n = self.problem.n_examples
         if self.solver.blocks == "random":
-            drawn = rng.integers(self.n_blocks, size=self.n_blocks)
-            blocks_before = self.problem.example_variables + self.problem.example_factors
-            chosen = np.searchsorted(blocks_before, drawn, side="right") - 1
-            random_blocks(
-                self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, chosen,
-                drawn - blocks_before[chosen], self.step_lam, now.rho,
-            )  # fmt: skip
+            self.draw(now, rng.integers(self.n_blocks, size=self.n_blocks))
             now.n_oracle_calls += self.n_blocks
         else:
             if self.solver.sampling == "uniform" or now.n_passes == 0:
@@ -394,6 +393,15 @@ class Run:
             now.n_oracle_calls += self.solver.sweeps * self.n_blocks
         now.n_passes += 1
         now.seconds += time.perf_counter() - clock
+
+    def draw(self, now: SoftState, blocks: NDArray[np.int64]) -> None:
+        """One step of Algorithm 1 on each of these blocks, numbered over all examples."""
+        blocks_before = self.problem.example_variables + self.problem.example_factors
+        chosen = np.searchsorted(blocks_before, blocks, side="right") - 1
+        random_blocks(
+            self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, chosen, blocks - blocks_before[chosen],
+            self.step_lam, now.rho,
+        )  # fmt: skip
 
     def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
         """Visit the examples in order."""
