@@ -111,6 +111,12 @@ class SoftState:
     history: dict[str, list[float]] = field(default_factory=dict)
 
     @property
+    def gap(self) -> float:
+        """Primal minus dual; where they meet, rounding may leave them crossed by a hair, which is 0."""
+        gap = self.primal - self.dual
+        return 0.0 if -1e-12 * abs(self.primal) <= gap < 0.0 else gap
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the dual state: marginals and multipliers."""
         return int(self.mu.nbytes + self.table.nbytes + self.nu.nbytes)
@@ -463,7 +469,7 @@ class Run:
             now.next_check = now.n_passes + _CENTRE_PASSES * max(1, now.n_passes // 21)
         now.monitor_seconds += time.perf_counter() - clock
         line |= {
-            "primal": now.primal, "dual": now.dual, "gap": now.primal - now.dual, "block_gap": self.mean(now.block_gap),
+            "primal": now.primal, "dual": now.dual, "gap": now.gap, "block_gap": self.mean(now.block_gap),
             "disagreement": self.mean(now.disagreement), "monitor_seconds": now.monitor_seconds,
         }  # fmt: skip
         for name, value in line.items():
@@ -529,7 +535,7 @@ class Run:
 
     def verdict(self, now: SoftState, tol: float, max_passes: int) -> Status | None:
         """Why to stop here, or None to go on."""
-        if now.primal - now.dual <= tol:
+        if now.gap <= tol:
             return Status.CONVERGED
         if now.n_passes >= max_passes:
             return Status.MAX_PASSES
@@ -545,9 +551,7 @@ class Run:
 
     def report(self, now: SoftState, max_passes: int, tol: float) -> Report:
         """What the monitor is told."""
-        return Report(
-            now.n_passes, max_passes, now.seconds, now.primal, now.dual, now.primal - now.dual, tol, self.certificate
-        )
+        return Report(now.n_passes, max_passes, now.seconds, now.primal, now.dual, now.gap, tol, self.certificate)
 
     def result(self, now: SoftState, status: Status) -> Result:
         """The outcome: the weights of the best primal value and the best bounds seen."""
@@ -556,7 +560,7 @@ class Run:
             weights=self.problem.flat_weights(now.best_v, now.best_f),
             primal=now.primal,
             dual=now.dual,
-            gap=now.primal - now.dual,
+            gap=now.gap,
             certificate=self.certificate,
             n_passes=now.n_passes,
             n_oracle_calls=now.n_oracle_calls,
