@@ -73,6 +73,15 @@ def test_resuming_a_finished_run_returns_it(problem, tmp_path):
     assert (again.weights == first.weights).all()
 
 
+def test_resuming_before_the_first_check_still_certifies(problem, tmp_path):
+    path = tmp_path / "run.ckpt"
+    first = SoftBCFW().solve(problem, 1.0, tol=0, max_passes=2, checkpoint=path)
+    again = SoftBCFW().solve(problem, 1.0, tol=0, max_passes=2, checkpoint=path)
+    assert first.status is again.status is Status.MAX_PASSES
+    assert np.isfinite(again.primal)
+    assert (again.weights == first.weights).all()
+
+
 def test_a_checkpoint_of_other_data_is_refused(problem, tables, tmp_path):
     path = tmp_path / "run.ckpt"
     SoftBCFW().solve(problem, 1.0, max_passes=3, checkpoint=path)

@@ -43,6 +43,17 @@ class MapResult(NamedTuple):
     bounds: NDArray[np.float64]
 
 
+class Relaxed(NamedTuple):
+    """The optimum of a relaxation."""
+
+    #: Marginal of each state of each variable, in *states* coordinates; fractional where the relaxation is not tight.
+    variables: NDArray[np.float64]
+    #: (M,): the value of the relaxation, an upper bound on the best score.
+    bounds: NDArray[np.float64]
+    #: (V,) bool: variables whose marginals are not 0 or 1.
+    ambiguous: NDArray[np.bool_]
+
+
 class Marginals(NamedTuple):
     """Marginals of the Gibbs distribution of a batch."""
 

@@ -215,6 +215,9 @@ class SoftBCFW:
         started = saved = time.perf_counter()
         deadline = math.inf if max_seconds is None else started + max_seconds
         status = run.verdict(now, tol, max_passes) if resumed else None
+        if status is not None and now.n_passes not in now.history.get("n_passes", []):
+            run.check(now, off_schedule=True)
+            status = run.verdict(now, tol, max_passes)
         talk.start(self.name, max_passes, tol)
         try:
             with Interruptible() as ctrl_c:
