@@ -9,15 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from maxmargin.errors import OptionError
-from maxmargin.inference.contract import Engine, MapResult, Marginals
+from maxmargin.inference.contract import Engine, MapResult, Marginals, Relaxed
 from maxmargin.inference.exhaustive import Exhaustive
+from maxmargin.inference.graph_cut import GraphCut
+from maxmargin.inference.linear_program import LinearProgram
 from maxmargin.inference.trees import Trees
 from maxmargin.problems.factor_graphs import FactorGraphs
 
-__all__ = ["ENGINES", "Engine", "Exhaustive", "MapResult", "Marginals", "Trees", "engine", "exact_engine"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "Exhaustive",
+    "GraphCut",
+    "LinearProgram",
+    "MapResult",
+    "Marginals",
+    "Relaxed",
+    "Trees",
+    "engine",
+    "exact_engine",
+]
 
 #: All engines by name.
-ENGINES: dict[str, Callable[[], Engine]] = {"exhaustive": Exhaustive, "trees": Trees}
+ENGINES: dict[str, Callable[[], Engine]] = {
+    "exhaustive": Exhaustive,
+    "graph_cut": GraphCut,
+    "linear_program": LinearProgram,
+    "trees": Trees,
+}
 
 
 def engine(name_or_object: str | Engine) -> Engine:

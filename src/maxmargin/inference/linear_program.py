@@ -1,0 +1,375 @@
+"""Linear program: the relaxation over the local marginal polytope, for any numbers of states and any arity.
+
+Every variable i has a marginal mu_i over its states and every factor c a marginal mu_c over its joint states:
+
+    max   sum_i theta_i . mu_i + sum_c theta_c . mu_c
+    s.t.  sum_k mu_i(k) = 1,   sum_y mu_c(y) = 1                       a distribution per variable and factor
+          sum_{y: y_i = k} mu_c(y) = mu_i(k)    for i in scope(c)      they agree; k = 0 follows from the others
+          mu >= 0
+
+Labelings are the integral points, so the optimum is an upper bound on the best score (Finley and Joachims 2008,
+section 3, who train structural SVMs with it). It is tight on forests. Elsewhere some marginals may be fractional; the
+simplex method returns a vertex, and on graphs of binary variables and pairs every vertex is half-integral: marginals
+are 0, 1/2 or 1, and an optimal labeling exists that keeps the 0s and 1s (persistence). With more states or larger
+factors vertices may have any fractions, and integral parts prove nothing.
+
+Bounds do not lean on the solver's tolerances. For whatever multipliers delta the solver gives to the agreements,
+
+    bound = sum_i max_k [theta_i(k) + sum_c delta_ci(k)] + sum_c max_y [theta_c(y) - sum_i delta_ci(y_i)]
+
+is at least the score of every labeling, and at optimal multipliers it is the value of the program.
+
+A forbidden state (-inf) is a column fixed to 0. The relaxation of an example that has no allowed labeling may still be
+feasible, so the rounded labeling may be forbidden; its value is then -inf.
+
+All examples of one structure share one HiGHS model: only costs change, and the (dual) simplex method goes on from the
+last basis, in about half the time of a start without one. Where several vertices are optimal, which one comes back may
+depend on what was solved before; the bound does not. A model has a column per state and joint state, a row per variable
+and factor, and ``sum_{i in c} (K_i - 1)`` more rows per factor c. On complete graphs of binary labels the number of
+pivots grows about linearly with the rows, and the time a little faster.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_array
+
+from maxmargin.errors import DataError, OptionError, TooLargeError
+from maxmargin.inference.contract import (
+    MapResult,
+    Marginals,
+    Relaxed,
+    check_scores,
+    once_per_structures,
+    raise_infeasible,
+)
+from maxmargin.kernels import kernel
+from maxmargin.problems.factor_graphs import FactorGraphs, Scores
+from maxmargin.problems.layout import (
+    F_SCOPE,
+    F_TABLE,
+    F_TEMPLATE,
+    I_FACTOR,
+    I_STRIDE,
+    I_TABLE,
+    K_ARITY,
+    K_SIZE,
+    K_SLOTS,
+    L_STATES,
+    S_FACTORS,
+    S_VARIABLES,
+    SLOT_STATES,
+    SLOT_STRIDE,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    V_DEGREE,
+    V_INCIDENT,
+    V_STATE,
+    V_TEMPLATE,
+    VARIABLES,
+    joint_state,
+    offsets,
+)
+
+#: Marginals this close to 0 or 1 are 0 or 1, and this close to each other equal; also the simplex method's tolerances.
+TOLERANCE = 1e-9
+#: A kept model counts as its columns and this many more, since HiGHS has its own overhead.
+MODEL_OVERHEAD = 10_000
+
+
+class LinearProgram:
+    """The local-polytope relaxation by the simplex method of HiGHS, rounded to a labeling.
+
+    Models are kept for as long as the structures live; of many, those used last, up to ``limit`` columns in all.
+
+    Parameters
+    ----------
+    limit : int
+        Largest number of columns (states and joint states) of an example.
+    """
+
+    name = "linear_program"
+    exact = False
+
+    def __init__(self, limit: int = 2_000_000) -> None:
+        self.limit = limit
+        self._models = once_per_structures(lambda graphs: _Models())
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[LinearProgram], tuple[int]]:
+        # Models live in C++ and are cheap to build again, so copies start without.
+        return type(self), (self.limit,)
+
+    def refusal(self, graphs: FactorGraphs) -> str | None:
+        """Name the first example whose linear program is too large, if there is one."""
+        n_columns = np.diff(graphs.example_states) + np.diff(graphs.example_tables)
+        over = np.flatnonzero(n_columns > self.limit)
+        if len(over) == 0:
+            return None
+        m = int(over[0])
+        return f"Example {m} needs a linear program of {n_columns[m]} columns; at most {self.limit} are tried."
+
+    def relax(self, graphs: FactorGraphs, scores: Scores) -> Relaxed:
+        """Solve the relaxation of every example.
+
+        Parameters
+        ----------
+        graphs : FactorGraphs
+        scores : Scores
+
+        Returns
+        -------
+        Relaxed
+            A vertex of the local marginal polytope per example, and upper bounds that hold for every labeling.
+        """
+        refusal = self.refusal(graphs)
+        if refusal is not None:
+            raise TooLargeError(refusal)
+        scores = check_scores(graphs, scores)
+        highs = _highs()
+        states, tables = graphs.example_states, graphs.example_tables
+        variables, bounds = np.empty(len(scores.variables)), np.empty(graphs.n_examples)
+        # A HiGHS model is one solver with one basis: two threads must not use it at once.
+        with self._lock:
+            models = self._models(graphs)
+            # By structure, so that a model is used for all its examples before another one can push it out.
+            for m in np.argsort(graphs.structure_of, kind="stable").tolist():
+                here = slice(states[m], states[m + 1])
+                theta = np.concatenate([scores.variables[here], scores.factors[tables[m] : tables[m + 1]]])
+                if not (theta < np.inf).all():
+                    raise_infeasible(graphs, scores, m)
+                s = int(graphs.structure_of[m])
+                model = models.of(s, graphs, highs, self.limit)
+                status = model.solve(theta)
+                # The polytope is bounded, so when HiGHS leaves open which of the two it is, it is infeasible.
+                if status in (highs.HighsModelStatus.kInfeasible, highs.HighsModelStatus.kUnboundedOrInfeasible):
+                    raise_infeasible(graphs, scores, m)
+                if status != highs.HighsModelStatus.kOptimal:
+                    models.drop(s)
+                    raise DataError(f"Example {m}: HiGHS did not solve its linear program; it reports {status.name}.")
+                variables[here], bounds[m] = model.answer(theta)
+        variables[np.abs(variables) <= TOLERANCE] = 0.0
+        variables[np.abs(variables - 1.0) <= TOLERANCE] = 1.0
+        fractional = (variables != 0.0) & (variables != 1.0)
+        return Relaxed(variables, bounds, np.logical_or.reduceat(fractional, graphs.state_starts()))
+
+    def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
+        """Round the relaxation, and change single variables for as long as that helps.
+
+        A fractional variable takes its state of largest marginal, of several the one of largest own score. A labeling
+        that comes out forbidden has the value -inf.
+        """
+        scores = check_scores(graphs, scores)
+        relaxed = self.relax(graphs, scores)
+        starts = graphs.state_starts()
+        n_states = np.diff(np.append(starts, len(scores.variables)))
+        tied = relaxed.variables >= np.repeat(np.maximum.reduceat(relaxed.variables, starts), n_states) - TOLERANCE
+        own = np.where(tied, scores.variables, -np.inf)
+        best = np.flatnonzero(tied & (own == np.repeat(np.maximum.reduceat(own, starts), n_states)))
+        labels = (best[np.searchsorted(best, starts)] - starts).astype(np.int32)
+        _improve(graphs.arrays, scores.variables, scores.factors, labels)
+        values = graphs.labeling_scores(scores, labels)
+        return MapResult(labels, values, np.maximum(relaxed.bounds, values))
+
+    def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
+        """Refuse: a relaxation has no Gibbs marginals."""
+        raise OptionError(
+            'The engine "linear_program" has no Gibbs marginals, only those of the best relaxed labeling (`relax`); '
+            'use "trees" or "exhaustive".'
+        )
+
+
+def _highs() -> Any:
+    """The package highspy, or a sentence."""
+    try:
+        return importlib.import_module("highspy")
+    except ImportError:
+        raise OptionError(
+            "The engine \"linear_program\" needs highspy, which is not installed: pip install 'maxmargin[lp]'."
+        ) from None
+
+
+class _Models:
+    """The models of a batch's structures, those used last. Refers to no array of the batch, so that batches can die."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, _Model] = OrderedDict()
+
+    def of(self, s: int, graphs: FactorGraphs, highs: Any, limit: int) -> _Model:
+        """The model of structure s, built if it is not there."""
+        if s not in self._kept:
+            self._kept[s] = _Model(graphs, s, highs)
+            room = limit - sum(one.n_columns + MODEL_OVERHEAD for one in self._kept.values())
+            while room < 0 and len(self._kept) > 1:
+                _, oldest = self._kept.popitem(last=False)
+                room += oldest.n_columns + MODEL_OVERHEAD
+        self._kept.move_to_end(s)
+        return self._kept[s]
+
+    def drop(self, s: int) -> None:
+        """Forget the model of structure s."""
+        self._kept.pop(s, None)
+
+
+class _Model:
+    """The linear program of one structure: states and then joint states are columns, in the order of the scores."""
+
+    def __init__(self, graphs: FactorGraphs, s: int, highs: Any) -> None:
+        #: First column of each variable and factor; the first rows are theirs, in the same order.
+        self.starts, self.n_states, self.matrix = _constraints(graphs, s)
+        n_rows, self.n_columns = self.matrix.shape
+        self._columns = np.arange(self.n_columns, dtype=np.int32)
+        self._forbidden = np.zeros(self.n_columns, bool)
+        self._optimal = highs.HighsModelStatus.kOptimal
+        right = np.zeros(n_rows)
+        right[: len(self.starts)] = 1.0
+        lp = highs.HighsLp()
+        lp.num_col_, lp.num_row_ = self.n_columns, n_rows
+        lp.col_cost_, lp.col_lower_ = np.zeros(self.n_columns), np.zeros(self.n_columns)
+        # Marginals are at most 1 without being told.
+        lp.col_upper_ = np.full(self.n_columns, np.inf)
+        lp.row_lower_ = lp.row_upper_ = right
+        lp.a_matrix_.format_ = highs.MatrixFormat.kColwise
+        lp.a_matrix_.start_, lp.a_matrix_.index_ = self.matrix.indptr, self.matrix.indices
+        lp.a_matrix_.value_ = self.matrix.data
+        self._solver = highs.Highs()
+        for option, value in (
+            ("output_flag", False),
+            ("solver", "simplex"),
+            ("threads", 1),
+            ("primal_feasibility_tolerance", TOLERANCE),
+            ("dual_feasibility_tolerance", TOLERANCE),
+        ):
+            self._solver.setOptionValue(option, value)
+        self._solver.passModel(lp)
+
+    def solve(self, theta: NDArray[np.float64]) -> Any:
+        """Maximise theta . mu from the last basis; return the status."""
+        forbidden = np.isneginf(theta)
+        changed = np.flatnonzero(forbidden != self._forbidden).astype(np.int32)
+        if len(changed):
+            upper = np.where(forbidden[changed], 0.0, np.inf)
+            self._solver.changeColsBounds(len(changed), changed, np.zeros(len(changed)), upper)
+            self._forbidden = forbidden
+        cost = np.where(forbidden, 0.0, -theta)
+        # The solver's tolerances are absolute: costs of size 1 make them relative to the scores.
+        self._scale = float(np.abs(cost).max(initial=0.0)) or 1.0
+        self._solver.changeColsCost(self.n_columns, self._columns, cost / self._scale)
+        self._solver.run()
+        status = self._solver.getModelStatus()
+        if status != self._optimal:
+            # A bad basis may be the reason; without one, HiGHS may also presolve.
+            self._solver.clearSolver()
+            self._solver.run()
+            status = self._solver.getModelStatus()
+        return status
+
+    def answer(self, theta: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+        """Marginals of the variables' states, and the bound that the multipliers prove."""
+        solution = self._solver.getSolution()
+        # HiGHS minimises, so its multipliers have the other sign. Those of sums to 1 cancel in the bound.
+        multipliers = np.array(solution.row_dual) * -self._scale
+        multipliers[: len(self.starts)] = 0.0
+        reduced = theta - self.matrix.T @ multipliers
+        bound = float(np.maximum.reduceat(reduced, self.starts).sum())
+        return np.array(solution.col_value)[: self.n_states], bound
+
+
+def _constraints(graphs: FactorGraphs, s: int) -> tuple[NDArray[np.int64], int, Any]:
+    """First column of each variable and factor, number of states, and the matrix of structure s."""
+    a = graphs.arrays
+    (v0, f0), (v1, f1) = a.structures[s : s + 2, [S_VARIABLES, S_FACTORS]]
+    sizes_v = a.variable_kinds[a.variables[v0:v1, V_TEMPLATE], K_SIZE]
+    template = a.factors[f0:f1, F_TEMPLATE]
+    sizes_f, arity = a.factor_kinds[template, K_SIZE], a.factor_kinds[template, K_ARITY]
+    n_states, n_simplices = int(sizes_v.sum()), len(sizes_v) + len(sizes_f)
+    n_columns = n_states + int(sizes_f.sum())
+    starts = np.concatenate([a.variables[v0:v1, V_STATE], n_states + a.factors[f0:f1, F_TABLE]])
+
+    # An end is a (factor, variable of its scope); it has a row for each state of the variable but the first.
+    factor = np.repeat(np.arange(len(arity)), arity)
+    place = np.arange(len(factor)) - offsets(arity)[factor]
+    slot = a.slots[a.factor_kinds[template[factor], K_SLOTS] + place]
+    states = slot[:, SLOT_STATES]
+    first_row = n_simplices + offsets(states - 1)
+    variable = a.scope[a.factors[f0:f1, F_SCOPE][factor] + place]
+    # Every joint state of the factor at the end, and every state of the variable at the end.
+    end, joint = _expand(sizes_f[factor])
+    state = joint // slot[end, SLOT_STRIDE] % states[end]
+    counted = state > 0
+    end, joint, state = end[counted], joint[counted], state[counted]
+    own_end, own = _expand(states - 1)
+    rows = [
+        np.repeat(np.arange(n_simplices), np.concatenate([sizes_v, sizes_f])),
+        first_row[end] + state - 1,
+        first_row[own_end] + own,
+    ]
+    columns = [
+        np.arange(n_columns),
+        starts[len(sizes_v) + factor[end]] + joint,
+        starts[variable[own_end]] + own + 1,
+    ]
+    values = np.concatenate([np.ones(n_columns + len(end)), -np.ones(len(own))])
+    matrix = csc_array((values, (np.concatenate(rows), np.concatenate(columns))), shape=(int(first_row[-1]), n_columns))
+    return starts, n_states, matrix
+
+
+def _expand(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The owner and the number inside its owner of every member of pieces of the given sizes."""
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    return owner, np.arange(len(owner)) - offsets(sizes)[owner]
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def _improve(g: Any, v_scores: Any, f_scores: Any, labels: Any) -> None:
+    """Give single variables their best state, given the others, until no change raises the score."""
+    examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
+    scope, incident, v_kinds, kinds, slots = g.scope, g.incident, g.variable_kinds, g.factor_kinds, g.slots
+    local = np.empty(g.largest[L_STATES])
+    for m in range(len(examples) - 1):
+        s, first, states, tables = (
+            examples[m, STRUCTURE],
+            examples[m, VARIABLES],
+            examples[m, STATES],
+            examples[m, TABLES],
+        )
+        v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
+        n = examples[m + 1, VARIABLES] - first
+        # Round and round, until n variables in a row have stayed.
+        v, stayed = 0, 0
+        while stayed < n:
+            n_states, at = v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE], states + variables[v0 + v, V_STATE]
+            size, now = 0.0, labels[first + v]
+            for k in range(n_states):
+                local[k] = v_scores[at + k]
+                if local[k] > -np.inf:
+                    size += abs(local[k])
+            q0 = variables[v0 + v, V_INCIDENT]
+            for q in range(q0, q0 + variables[v0 + v, V_DEGREE]):
+                c, stride = f0 + incident[q, I_FACTOR], incident[q, I_STRIDE]
+                joint = joint_state(c, first, factors, scope, kinds, slots, labels) - now * stride
+                for k in range(n_states):
+                    score = f_scores[tables + incident[q, I_TABLE] + joint + k * stride]
+                    local[k] += score
+                    if score > -np.inf:
+                        size += abs(score)
+            best = now
+            for k in range(n_states):
+                if local[k] > local[best]:
+                    best = k
+            # A gain that rounding could have made might be undone later, and again.
+            if best != now and (local[now] == -np.inf or local[best] - local[now] > 1e-12 * size):
+                labels[first + v] = best
+                stayed = 0
+            stayed += 1
+            v = v + 1 if v + 1 < n else 0
