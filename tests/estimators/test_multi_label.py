@@ -300,7 +300,7 @@ def test_a_label_never_on_and_a_label_always_on(data):
         ({"random_state": "x"}, "random_state='x' is not possible"),
         ({"solver": "sgd"}, r"solver='sgd' is not known; the known names are \"auto\", \"soft-bcfw\""),
         ({"solver": 3}, "solver=3 is neither a name nor an object"),
-        ({"inference": "magic"}, r"inference='magic' is not known; .*\"decode\", \"exhaustive\", .*\"trees\""),
+        ({"inference": "magic"}, r"inference='magic' is not known; .*\"decode\", .*\"exhaustive\", .*\"trees\""),
         ({"inference": 3}, "inference=3 is neither"),
         ({"loss": "square"}, r"loss='square' is not known; use \"hamming\", \"count\""),
         ({"edges": "ring"}, "edges='ring' is not known"),

@@ -9,19 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from maxmargin.errors import OptionError
+from maxmargin.inference.combined import Combined
 from maxmargin.inference.contract import Engine, MapResult, Marginals, Relaxed
 from maxmargin.inference.exhaustive import Exhaustive
 from maxmargin.inference.graph_cut import GraphCut
+from maxmargin.inference.greedy import Greedy
 from maxmargin.inference.linear_program import LinearProgram
+from maxmargin.inference.loopy_bp import LoopyBP
 from maxmargin.inference.trees import Trees
 from maxmargin.problems.factor_graphs import FactorGraphs
 
 __all__ = [
     "ENGINES",
+    "Combined",
     "Engine",
     "Exhaustive",
     "GraphCut",
+    "Greedy",
     "LinearProgram",
+    "LoopyBP",
     "MapResult",
     "Marginals",
     "Relaxed",
@@ -32,9 +38,12 @@ __all__ = [
 
 #: All engines by name.
 ENGINES: dict[str, Callable[[], Engine]] = {
+    "combined": Combined,
     "exhaustive": Exhaustive,
     "graph_cut": GraphCut,
+    "greedy": Greedy,
     "linear_program": LinearProgram,
+    "loopy_bp": LoopyBP,
     "trees": Trees,
 }
 

@@ -124,6 +124,23 @@ def raise_infeasible(graphs: FactorGraphs, scores: Scores, m: int) -> None:
     raise DataError(f"Example {m}: every labeling is forbidden by the hard constraints.")
 
 
+def check_numbers(graphs: FactorGraphs, scores: Scores) -> Scores:
+    """Score tables as kernels want them, or a sentence about their shape or about the first NaN or +inf.
+
+    Exact engines find such scores in their answer; a search may pass them by.
+    """
+    scores = check_scores(graphs, scores)
+    wrong = []
+    for given, starts in ((scores.variables, graphs.example_states), (scores.factors, graphs.example_tables)):
+        # The maximum is NaN if any score is.
+        if not given.max(initial=-np.inf) < np.inf:
+            entry = int(np.flatnonzero(np.isnan(given) | np.isposinf(given))[0])
+            wrong.append(int(np.searchsorted(starts, entry, side="right") - 1))
+    if wrong:
+        raise_infeasible(graphs, scores, min(wrong))
+    return scores
+
+
 def exact_result(graphs: FactorGraphs, scores: Scores, labels: NDArray[np.int32]) -> MapResult:
     """Score the labelings of an exact engine afresh; the scores are their own bounds."""
     values = graphs.labeling_scores(scores, labels)
@@ -131,6 +148,11 @@ def exact_result(graphs: FactorGraphs, scores: Scores, labels: NDArray[np.int32]
     if len(wrong):
         raise_infeasible(graphs, scores, int(wrong[0]))
     return MapResult(labels, values, values.copy())
+
+
+def unbounded_result(graphs: FactorGraphs, scores: Scores, labels: NDArray[np.int32]) -> MapResult:
+    """Score the labelings of an engine that knows no bounds afresh."""
+    return MapResult(labels, graphs.labeling_scores(scores, labels), np.full(graphs.n_examples, np.inf))
 
 
 def once_per_structures(compute: Callable[[FactorGraphs], T]) -> Callable[[FactorGraphs], T]:

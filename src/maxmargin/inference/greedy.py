@@ -1,0 +1,243 @@
+"""Greedy search: the best single change of a labeling, again and again, until none raises its score.
+
+Finley and Joachims (2008), section 3.1: greedy "iteratively changes the single variable value y_u that would increase
+network potential most". They do not say where it starts; here every variable starts in the best state by its own
+scores (the lowest of several), as if there were no factors. Like every search that looks at some labelings only, it
+undergenerates: its score is at most the best one, and says nothing about how far that is, so ``bounds`` are +inf.
+
+With ``y`` the labeling and ``y^{i=k}`` the same with variable i in state k, each state keeps
+
+    sum_i(k)       = scores_i(k) + sum_{c: i in c} scores_c(y_c^{i=k}),   the finite terms only
+    forbidden_i(k) = the number of these terms that are -inf
+
+so that the change of i to k raises the score by ``sum_i(k) - sum_i(y_i)`` where nothing is forbidden. A change that
+lowers the number of forbidden terms counts as an increase, before any finite one, and a change that raises it never
+does: a search that starts at a forbidden labeling looks for an allowed one first, and does not leave it again. It may
+still end at a forbidden labeling, though others are allowed; then its value is -inf.
+
+Ties, also those that only rounding breaks, go to the lowest variable, then to its lowest state.
+
+A change of variable i moves the sums of its neighbours alone: it costs a step per state of the other variables of its
+factors, and the search for the next change a step per state of the example. Sums that are updated drift, so the sums
+of a variable are computed afresh before it changes, and all of them before the search ends; and an increase must
+exceed what rounding can make of the terms. Hence every change truly raises the score, no labeling is seen twice, and
+the search ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maxmargin.errors import OptionError
+from maxmargin.inference.contract import MapResult, Marginals, check_numbers, unbounded_result
+from maxmargin.kernels import inner, kernel
+from maxmargin.problems.factor_graphs import FactorGraphs, Scores
+from maxmargin.problems.layout import (
+    F_SCOPE,
+    F_TABLE,
+    F_TEMPLATE,
+    FACTORS,
+    I_FACTOR,
+    I_STRIDE,
+    I_TABLE,
+    K_ARITY,
+    K_SIZE,
+    K_SLOTS,
+    L_STATES,
+    S_FACTORS,
+    S_VARIABLES,
+    SLOT_STATES,
+    SLOT_STRIDE,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    V_DEGREE,
+    V_INCIDENT,
+    V_STATE,
+    V_TEMPLATE,
+    VARIABLES,
+    joint_state,
+)
+
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+class Greedy:
+    """Best single changes from the variables' own best states, to a labeling that none of them improves."""
+
+    name = "greedy"
+    exact = False
+
+    def refusal(self, graphs: FactorGraphs) -> str | None:
+        """Return None: every batch can be searched."""
+        return None
+
+    def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
+        """Find a labeling of every example that no single change improves; -inf if it is forbidden."""
+        scores = check_numbers(graphs, scores)
+        labels = np.empty(len(graphs.labels), np.int32)
+        _climb(graphs.arrays, scores.variables, scores.factors, labels)
+        return unbounded_result(graphs, scores, labels)
+
+    def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
+        """Refuse: a search for labelings has no marginals."""
+        raise OptionError(
+            'The "greedy" engine finds labelings and has no marginals; "trees", "exhaustive" and "loopy_bp" have.'
+        )
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def _climb(g: Any, v_scores: Any, f_scores: Any, labels: Any) -> None:
+    """Labeling of every example, by best single changes from the variables' own best states."""
+    examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
+    scope, incident, v_kinds, f_kinds, slots = g.scope, g.incident, g.variable_kinds, g.factor_kinds, g.slots
+    most_factors = 0
+    for m in range(len(examples) - 1):
+        most_factors = max(most_factors, examples[m + 1, FACTORS] - examples[m, FACTORS])
+    sums, forbidden = np.empty(g.largest[L_STATES]), np.empty(g.largest[L_STATES], np.int64)
+    # The joint state of each factor under the labeling.
+    joint = np.empty(most_factors, np.int64)
+    for m in range(len(examples) - 1):
+        s, first, states, tables = (
+            examples[m, STRUCTURE],
+            examples[m, VARIABLES],
+            examples[m, STATES],
+            examples[m, TABLES],
+        )
+        v0, f0, n = structures[s, S_VARIABLES], structures[s, S_FACTORS], examples[m + 1, VARIABLES] - first
+        size = 0.0
+        for i in range(states, examples[m + 1, STATES]):
+            size = max(size, _size(v_scores[i]))
+        for y in range(tables, examples[m + 1, TABLES]):
+            size = max(size, _size(f_scores[y]))
+
+        for v in range(n):
+            at = states + variables[v0 + v, V_STATE]
+            best = 0
+            for k in range(1, v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]):
+                if v_scores[at + k] > v_scores[at + best]:
+                    best = k
+            labels[first + v] = best
+        for c in range(examples[m + 1, FACTORS] - examples[m, FACTORS]):
+            joint[c] = joint_state(f0 + c, first, factors, scope, f_kinds, slots, labels)
+        fresh = False
+        while True:
+            v, k = -1, 0
+            if fresh:
+                v, k = _best_change(n, v0, first, variables, v_kinds, size, labels, sums, forbidden)
+            if v < 0:
+                # None in sight: it is the end if the sums were computed afresh.
+                for u in range(n):
+                    _refresh(
+                        v0 + u, states, tables, variables, v_kinds, incident, v_scores, f_scores, labels[first + u], joint,
+                        sums, forbidden,
+                    )  # fmt: skip
+                fresh = True
+                v, k = _best_change(n, v0, first, variables, v_kinds, size, labels, sums, forbidden)
+                if v < 0:
+                    break
+            _refresh(
+                v0 + v, states, tables, variables, v_kinds, incident, v_scores, f_scores, labels[first + v], joint, sums,
+                forbidden,
+            )  # fmt: skip
+            at = variables[v0 + v, V_STATE]
+            lost, gain = _gain(at, labels[first + v], k, sums, forbidden)
+            if lost > 0 or (lost == 0 and gain > _noise(variables[v0 + v, V_DEGREE], size)):
+                _change(
+                    v, k, v0, f0, first, tables, variables, factors, scope, incident, f_kinds, slots, f_scores, labels, joint,
+                    sums, forbidden,
+                )  # fmt: skip
+
+
+@inner
+def _size(score: float) -> float:
+    return abs(score) if score > -np.inf else 0.0
+
+
+@inner
+def _noise(degree: int, size: float) -> float:
+    """What rounding can make of the difference of two sums of degree + 1 terms that are at most `size`."""
+    return _EPSILON * (degree + 1) * (degree + 1) * size
+
+
+@inner
+def _gain(at: int, now: int, k: int, sums: Any, forbidden: Any) -> tuple[int, float]:
+    """How many forbidden terms fewer, and how much more score, state k has than the state now."""
+    return forbidden[at + now] - forbidden[at + k], sums[at + k] - sums[at + now]
+
+
+@inner
+def _best_change(
+    n: int, v0: int, first: int, variables: Any, v_kinds: Any, size: float, labels: Any, sums: Any, forbidden: Any
+) -> tuple[int, int]:
+    """The best change: variable and state; variable -1 if none is an increase."""
+    best_v, best_k, best_lost, best_gain = -1, 0, 0, 0.0
+    for v in range(n):
+        at, now = variables[v0 + v, V_STATE], labels[first + v]
+        noise = _noise(variables[v0 + v, V_DEGREE], size)
+        for k in range(v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]):
+            lost, gain = _gain(at, now, k, sums, forbidden)
+            if lost < best_lost or (lost == 0 and gain <= noise):
+                continue
+            # Changes that differ by rounding alone are ties.
+            if lost > best_lost or gain > best_gain + noise:
+                best_v, best_k, best_lost, best_gain = v, k, lost, gain
+    return best_v, best_k
+
+
+@inner
+def _refresh(
+    v: int, states: int, tables: int, variables: Any, v_kinds: Any, incident: Any, v_scores: Any, f_scores: Any, now: int,
+    joint: Any, sums: Any, forbidden: Any,
+) -> None:  # fmt: skip
+    """Compute the sums of one variable afresh."""
+    at, n_states, row = variables[v, V_STATE], v_kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_INCIDENT]
+    for k in range(n_states):
+        score = v_scores[states + at + k]
+        sums[at + k] = score if score > -np.inf else 0.0
+        forbidden[at + k] = 0 if score > -np.inf else 1
+    for e in range(row, row + variables[v, V_DEGREE]):
+        stride = incident[e, I_STRIDE]
+        base = tables + incident[e, I_TABLE] + joint[incident[e, I_FACTOR]] - now * stride
+        for k in range(n_states):
+            score = f_scores[base + k * stride]
+            if score > -np.inf:
+                sums[at + k] += score
+            else:
+                forbidden[at + k] += 1
+
+
+@inner
+def _change(
+    v: int, state: int, v0: int, f0: int, first: int, tables: int, variables: Any, factors: Any, scope: Any, incident: Any,
+    f_kinds: Any, slots: Any, f_scores: Any, labels: Any, joint: Any, sums: Any, forbidden: Any,
+) -> None:  # fmt: skip
+    """Put variable v into another state, and update the sums of its neighbours; its own stay what they are."""
+    row, move = variables[v0 + v, V_INCIDENT], state - labels[first + v]
+    for e in range(row, row + variables[v0 + v, V_DEGREE]):
+        c, step = incident[e, I_FACTOR], move * incident[e, I_STRIDE]
+        t, members = factors[f0 + c, F_TEMPLATE], factors[f0 + c, F_SCOPE]
+        for j in range(f_kinds[t, K_ARITY]):
+            u = scope[members + j]
+            if u == v:
+                continue
+            slot = f_kinds[t, K_SLOTS] + j
+            stride, at = slots[slot, SLOT_STRIDE], variables[v0 + u, V_STATE]
+            base = tables + factors[f0 + c, F_TABLE] + joint[c] - labels[first + u] * stride
+            for k in range(slots[slot, SLOT_STATES]):
+                before, after = f_scores[base + k * stride], f_scores[base + k * stride + step]
+                if before > -np.inf:
+                    sums[at + k] -= before
+                else:
+                    forbidden[at + k] -= 1
+                if after > -np.inf:
+                    sums[at + k] += after
+                else:
+                    forbidden[at + k] += 1
+        joint[c] += step
+    labels[first + v] = state
