@@ -57,6 +57,7 @@ from maxmargin.problems.layout import V_DEGREE, joint_states_of
 from maxmargin.solvers.interrupt import Interruptible
 from maxmargin.solvers.monitor import Monitor, Report, Silent
 from maxmargin.solvers.result import Result, Status
+from maxmargin.solvers.sampling import sample_by_gap, seed_of
 from maxmargin.solvers.soft_bounds import dual_point, hinges
 from maxmargin.solvers.soft_coupling import can_couple, couple_pairs
 from maxmargin.solvers.soft_random_blocks import random_blocks
@@ -69,8 +70,6 @@ _BALANCE, _SLACK = 3.0, 3.0
 _RANGE = 300.0
 #: Passes over the variables alone before factors join in.
 _EDGELESS_PASSES = 2
-#: Share of a pass that is sampled uniformly, whatever the gaps.
-_UNIFORM_SHARE = 0.2
 #: Pairwise steps on one factor table per visit, at most.
 _TABLE_STEPS = 10
 #: Rounds of descent on the messages at a check.
@@ -280,7 +279,7 @@ class Run:
 
     def __init__(self, solver: SoftBCFW, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
         self.solver, self.problem, self.lam, self.threads = solver, problem, lam, threads
-        self.seed = _seed(random_state)
+        self.seed = seed_of(random_state)
         self.g = problem.arrays
         self.v_features, self.f_features = problem.variable_features.arrays, problem.factor_features.arrays
         has_factors = bool(problem.example_factors[-1] > 0)
@@ -393,7 +392,7 @@ class Run:
             if self.solver.sampling == "uniform" or now.n_passes == 0:
                 order = rng.permutation(n)
             else:
-                order = rng.permutation(_sample(now.block_gap + now.disagreement, rng))
+                order = rng.permutation(sample_by_gap(now.block_gap + now.disagreement, rng))
             size = max(1, int(5_000_000 * n / (1 + self.problem.example_tables[-1] + self.problem.example_states[-1])))
             for first in range(0, len(order), size):
                 self.visit(now, order[first : first + size], edgeless=False)
@@ -578,29 +577,3 @@ class Run:
             },
             state=now,
         )
-
-
-def _seed(random_state: Any) -> int:
-    if random_state is None:
-        return int(np.random.default_rng().integers(2**31))
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31))
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31 - 1))
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise OptionError(
-            f"random_state={random_state!r} is not possible; use a whole number from 0, a generator or None."
-        )
-    return int(random_state)
-
-
-def _sample(gaps: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """As many examples as there are gaps, drawn in proportion to them (systematic sampling: the least variance)."""
-    gaps = np.maximum(gaps, 0.0)  # rounding leaves a settled example a hair below
-    n, total = len(gaps), float(gaps.sum())
-    if not (math.isfinite(total) and total > 0.0):
-        return np.arange(n)
-    share = _UNIFORM_SHARE / n + (1.0 - _UNIFORM_SHARE) * gaps / total
-    edges = np.concatenate([[0.0], np.cumsum(share) * n]) + rng.random()
-    count: NDArray[np.int64] = np.diff(np.floor(edges)).astype(np.int64)
-    return np.repeat(np.arange(n), count)

@@ -1,0 +1,45 @@
+"""Which examples a pass visits: random numbers that resume, and sampling in proportion to gaps.
+
+A run has one seed; pass k draws from ``default_rng([seed, purpose, k])``, so that a run that is resumed draws what it would
+have drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+
+#: Share of a pass that is sampled uniformly, whatever the gaps.
+_UNIFORM_SHARE = 0.2
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed from a whole number, a generator, or None (different every time)."""
+    if random_state is None:
+        return int(np.random.default_rng().integers(2**31))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise OptionError(
+            f"random_state={random_state!r} is not possible; use a whole number from 0, a generator or None."
+        )
+    return int(random_state)
+
+
+def sample_by_gap(gaps: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """As many examples as there are gaps, drawn in proportion to them (systematic sampling: the least variance)."""
+    gaps = np.maximum(gaps, 0.0)  # rounding leaves a settled example a hair below
+    n, total = len(gaps), float(gaps.sum())
+    if not (math.isfinite(total) and total > 0.0):
+        return np.arange(n)
+    share = _UNIFORM_SHARE / n + (1.0 - _UNIFORM_SHARE) * gaps / total
+    edges = np.concatenate([[0.0], np.cumsum(share) * n]) + rng.random()
+    count: NDArray[np.int64] = np.diff(np.floor(edges)).astype(np.int64)
+    return np.repeat(np.arange(n), count)
