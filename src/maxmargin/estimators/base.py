@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.inference import ENGINES, Engine, MapResult, engine, exact_engine
+from maxmargin.inference.contract import concatenate_results
 from maxmargin.parallel import n_threads
 from maxmargin.problems import FactorGraphs, Features
 from maxmargin.solvers import SOLVERS, make_solver
@@ -180,7 +181,7 @@ class StructuredEstimator(BaseEstimator):
         else:
             with ThreadPoolExecutor(threads) as pool:
                 found = list(pool.map(best, pieces))
-        return MapResult(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        return concatenate_results(found)
 
 
 # --------------------------------------------------------------------------------------------------------------------

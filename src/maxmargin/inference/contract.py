@@ -20,7 +20,7 @@ Messages, orders and whatever else depends on the shapes of graphs alone is comp
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -41,6 +41,8 @@ class MapResult(NamedTuple):
     values: NDArray[np.float64]
     #: (M,) float64: an upper bound on the best score; equal to ``values`` when the engine is exact.
     bounds: NDArray[np.float64]
+    #: (V,) bool: variables that the engine's relaxation left open, and rounding decided; None where nothing is relaxed.
+    ambiguous: NDArray[np.bool_] | None = None
 
 
 class Relaxed(NamedTuple):
@@ -153,6 +155,17 @@ def exact_result(graphs: FactorGraphs, scores: Scores, labels: NDArray[np.int32]
 def unbounded_result(graphs: FactorGraphs, scores: Scores, labels: NDArray[np.int32]) -> MapResult:
     """Score the labelings of an engine that knows no bounds afresh."""
     return MapResult(labels, graphs.labeling_scores(scores, labels), np.full(graphs.n_examples, np.inf))
+
+
+def concatenate_results(parts: Sequence[MapResult]) -> MapResult:
+    """The answer for a batch from the answers for its pieces, in order."""
+    ambiguous = [part.ambiguous for part in parts if part.ambiguous is not None]
+    return MapResult(
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate([part.values for part in parts]),
+        np.concatenate([part.bounds for part in parts]),
+        np.concatenate(ambiguous) if len(ambiguous) == len(parts) else None,
+    )
 
 
 def once_per_structures(compute: Callable[[FactorGraphs], T]) -> Callable[[FactorGraphs], T]:

@@ -153,7 +153,7 @@ class GraphCut:
         change that improves it most is made.
         """
         relaxed, labels, values = self._solve(graphs, scores)
-        return MapResult(labels, values, np.maximum(relaxed.bounds, values))
+        return MapResult(labels, values, np.maximum(relaxed.bounds, values), relaxed.ambiguous)
 
     def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
         """Refuse: a cut says nothing about the Gibbs distribution."""

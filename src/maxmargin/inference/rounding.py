@@ -1,0 +1,74 @@
+"""From a relaxation to a labeling: rounding, and improvement by single changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maxmargin.kernels import kernel
+from maxmargin.problems.layout import (
+    I_FACTOR,
+    I_STRIDE,
+    I_TABLE,
+    K_SIZE,
+    L_STATES,
+    S_FACTORS,
+    S_VARIABLES,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    V_DEGREE,
+    V_INCIDENT,
+    V_STATE,
+    V_TEMPLATE,
+    VARIABLES,
+    joint_state,
+)
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def improve(g: Any, v_scores: Any, f_scores: Any, labels: Any) -> None:
+    """Give single variables their best state, given the others, until no change raises the score."""
+    examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
+    scope, incident, v_kinds, kinds, slots = g.scope, g.incident, g.variable_kinds, g.factor_kinds, g.slots
+    local = np.empty(g.largest[L_STATES])
+    for m in range(len(examples) - 1):
+        s, first, states, tables = (
+            examples[m, STRUCTURE],
+            examples[m, VARIABLES],
+            examples[m, STATES],
+            examples[m, TABLES],
+        )
+        v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
+        n = examples[m + 1, VARIABLES] - first
+        # Round and round, until n variables in a row have stayed.
+        v, stayed = 0, 0
+        while stayed < n:
+            n_states, at = v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE], states + variables[v0 + v, V_STATE]
+            size, now = 0.0, labels[first + v]
+            for k in range(n_states):
+                local[k] = v_scores[at + k]
+                if local[k] > -np.inf:
+                    size += abs(local[k])
+            q0 = variables[v0 + v, V_INCIDENT]
+            for q in range(q0, q0 + variables[v0 + v, V_DEGREE]):
+                c, stride = f0 + incident[q, I_FACTOR], incident[q, I_STRIDE]
+                joint = joint_state(c, first, factors, scope, kinds, slots, labels) - now * stride
+                for k in range(n_states):
+                    score = f_scores[tables + incident[q, I_TABLE] + joint + k * stride]
+                    local[k] += score
+                    if score > -np.inf:
+                        size += abs(score)
+            best = now
+            for k in range(n_states):
+                if local[k] > local[best]:
+                    best = k
+            # A gain that rounding could have made might be undone later, and again.
+            if best != now and (local[now] == -np.inf or local[best] - local[now] > 1e-12 * size):
+                labels[first + v] = best
+                stayed = 0
+            stayed += 1
+            v = v + 1 if v + 1 < n else 0
