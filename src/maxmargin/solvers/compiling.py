@@ -11,14 +11,14 @@ import numpy as np
 
 from maxmargin.inference.exhaustive import Exhaustive
 from maxmargin.problems.multi_label import multi_label_problem
-from maxmargin.solvers.soft_bcfw import Run, SoftBCFW
+from maxmargin.solvers.soft_bcfw import SoftBCFW, SoftRun
 from maxmargin.solvers.soft_bounds import dual_point, hinges
 
 
 def compile_bounds() -> None:
     """Run the kernels of certificates and of small predictions once, on one example."""
     problem = multi_label_problem(np.ones((1, 1)), np.ones((1, 2), np.int64), np.array([[0, 1]]), 2)
-    start = Run(SoftBCFW(), problem, 1.0, 0, 1).truth()
+    start = SoftRun(SoftBCFW(), problem, 1.0, 0, 1).truth()
     features = problem.variable_features.arrays, problem.factor_features.arrays
     one, out = np.ones(1), np.empty(1)
     hinges(

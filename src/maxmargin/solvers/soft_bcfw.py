@@ -40,7 +40,6 @@ loose (rho shrinks). Multi-label problems start from a short edgeless run, coupl
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -50,19 +49,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
-from maxmargin.formats.atomic import check_writable
-from maxmargin.parallel.threads import n_threads, run_shards
+from maxmargin.parallel.threads import run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import V_DEGREE, joint_states_of
-from maxmargin.solvers.interrupt import Interruptible
-from maxmargin.solvers.monitor import Monitor, Report, Silent
-from maxmargin.solvers.result import Result, Status
-from maxmargin.solvers.sampling import sample_by_gap, seed_of
+from maxmargin.solvers.loop import Run, Solver, State
+from maxmargin.solvers.sampling import sample_by_gap
 from maxmargin.solvers.soft_bounds import dual_point, hinges
 from maxmargin.solvers.soft_coupling import can_couple, couple_pairs
 from maxmargin.solvers.soft_random_blocks import random_blocks
 from maxmargin.solvers.soft_visits import visit_examples
-from maxmargin.solvers.state import fingerprint, load_state, save_state
 
 #: Block gap over the cost of repair that a run steers to, and how far off it may be: from 1 to 9 all do about equally well.
 _BALANCE, _SLACK = 3.0, 3.0
@@ -79,7 +74,7 @@ _CONDITION, _CENTRE_PASSES = 20.0, 3
 
 
 @dataclass
-class SoftState:
+class SoftState(State):
     """All that SoftBCFW needs to go on."""
 
     mu: NDArray[np.float64]
@@ -100,20 +95,7 @@ class SoftState:
     rho: float
     momentum: float = 1.0
     dual_linear: float = 0.0
-    primal: float = math.inf
-    dual: float = -math.inf
-    n_passes: int = 0
-    next_check: int = 3
-    n_oracle_calls: int = 0
-    seconds: float = 0.0
-    monitor_seconds: float = 0.0
-    history: dict[str, list[float]] = field(default_factory=dict)
-
-    @property
-    def gap(self) -> float:
-        """Primal minus dual; where they meet, rounding may leave them crossed by a hair, which is 0."""
-        gap = self.primal - self.dual
-        return 0.0 if -1e-12 * abs(self.primal) <= gap < 0.0 else gap
+    next_check: int = field(default=3, kw_only=True)
 
     @property
     def nbytes(self) -> int:
@@ -121,7 +103,7 @@ class SoftState:
         return int(self.mu.nbytes + self.table.nbytes + self.nu.nbytes)
 
 
-class SoftBCFW:
+class SoftBCFW(Solver):
     """Block-coordinate Frank-Wolfe with soft agreement constraints.
 
     Parameters
@@ -161,102 +143,12 @@ class SoftBCFW:
         """Algorithm 1 of the paper, with its fixed rho."""
         return cls(rho=rho, multipliers=False, blocks="random")
 
-    def options(self) -> dict[str, Any]:
-        """The constructor's parameters."""
-        return {name: getattr(self, name) for name in ("rho", "multipliers", "blocks", "sampling", "sweeps")}
+    def make_run(self, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> SoftRun:
+        """What does the work."""
+        return SoftRun(self, problem, lam, random_state, threads)
 
-    def solve(
-        self,
-        problem: FactorGraphs,
-        C: float = 1.0,
-        tol: float = 1e-3,
-        max_passes: int = 1000,
-        max_seconds: float | None = None,
-        random_state: int | np.random.Generator | np.random.RandomState | None = 0,
-        n_jobs: int | None = None,
-        monitor: Monitor | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        state: SoftState | None = None,
-    ) -> Result:
-        """Train on a problem.
-
-        Parameters
-        ----------
-        problem : FactorGraphs
-            With labels.
-        C : float
-            lam = 1 / C.
-        tol : float
-            Certified gap to stop at, in units of the task loss.
-        max_passes, max_seconds : int, float
-            Other reasons to stop; seconds of the algorithm and its monitoring.
-        random_state : int, generator or None
-        n_jobs : int
-            Threads for the certificates; results do not depend on it.
-        monitor : Monitor
-        checkpoint : path
-            File to write the state to from time to time, and to resume from if it is there.
-        state : SoftState
-            State of an earlier run on a problem of the same shape, to start from (its marginals are kept; C may differ).
-        """
-        self._check_options(problem)
-        run = Run(self, problem, 1.0 / C, random_state, n_threads(n_jobs))
-        talk: Monitor = monitor or Silent()
-        key = ""
-        if checkpoint is not None:
-            check_writable(checkpoint)
-            key = fingerprint(problem, {**self.options(), "C": C, "seed": run.seed})
-        resumed = False
-        if checkpoint is not None and os.path.exists(checkpoint):
-            now, resumed = load_state(checkpoint, self.name, SoftState, key), True
-        else:
-            now = run.begin(state)
-        started = saved = time.perf_counter()
-        deadline = math.inf if max_seconds is None else started + max_seconds
-        status = run.verdict(now, tol, max_passes) if resumed else None
-        if status is not None and now.n_passes not in now.history.get("n_passes", []):
-            run.check(now, off_schedule=True)
-            status = run.verdict(now, tol, max_passes)
-        talk.start(self.name, max_passes, tol)
-        try:
-            with Interruptible() as ctrl_c:
-                while status is None:
-                    run.one_pass(now, lambda: ctrl_c.asked or time.perf_counter() >= deadline)
-                    late = time.perf_counter() >= deadline
-                    last = ctrl_c.asked or late or now.n_passes >= max_passes
-                    if now.n_passes < now.next_check and not last:
-                        continue
-                    # A check that is not due must leave no trace in the checkpoint: a longer run would not have had it.
-                    off_schedule = now.n_passes < now.next_check
-                    if checkpoint is not None and off_schedule:
-                        save_state(checkpoint, self.name, now, key)
-                    run.check(now, off_schedule)
-                    go_on = talk.update(run.report(now, max_passes, tol))
-                    status = run.verdict(now, tol, max_passes)
-                    if status is None and (ctrl_c.asked or not go_on):
-                        status = Status.INTERRUPTED
-                    elif status is None and late:
-                        status = Status.TIME_LIMIT
-                    if (
-                        checkpoint is not None
-                        and not off_schedule
-                        and (status is not None or time.perf_counter() - saved > 30.0)
-                    ):
-                        save_state(checkpoint, self.name, now, key)
-                        saved = time.perf_counter()
-        except KeyboardInterrupt:
-            # Pressed twice, or where the signal is not ours: what was certified before still holds.
-            if not math.isfinite(now.primal):
-                raise
-            status = Status.INTERRUPTED
-        assert status is not None
-        result = run.result(now, status)
-        talk.stop(result.summary())
-        return result
-
-    def _check_options(self, problem: FactorGraphs) -> None:
-        if not problem.has_labels:
-            raise OptionError("This problem has no labels to learn from.")
+    def check_options(self, problem: FactorGraphs) -> None:
+        """Refuse, in a sentence, options that cannot be."""
         if self.blocks not in ("examples", "random"):
             raise OptionError(f'blocks={self.blocks!r} is not known; use "examples" or "random".')
         if self.sampling not in ("gap", "uniform"):
@@ -274,12 +166,15 @@ class SoftBCFW:
             raise OptionError(f"sweeps={self.sweeps!r} is not possible; use a whole number above 0.")
 
 
-class Run:
+class SoftRun(Run[SoftState]):
     """One run: the problem's arrays at hand, and the steps of the main loop."""
 
+    state_type = SoftState
+    solver: SoftBCFW
+    problem: FactorGraphs
+
     def __init__(self, solver: SoftBCFW, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
-        self.solver, self.problem, self.lam, self.threads = solver, problem, lam, threads
-        self.seed = seed_of(random_state)
+        super().__init__(solver, problem, lam, random_state, threads)
         self.g = problem.arrays
         self.v_features, self.f_features = problem.variable_features.arrays, problem.factor_features.arrays
         has_factors = bool(problem.example_factors[-1] > 0)
@@ -455,7 +350,7 @@ class Run:
     def check(self, now: SoftState, off_schedule: bool = False) -> None:
         """Bound the optimum from both sides, keep the best weights, and write a line of history; steer, if on schedule."""
         clock = time.perf_counter()
-        line = {"n_passes": now.n_passes, "seconds": now.seconds, "rho": now.rho}
+        line = {"rho": now.rho}
         primal = self.upper(now, self.soft)
         linear, r_v, r_f = self.lower(now, self.soft)
         if self.soft:
@@ -470,12 +365,7 @@ class Run:
         if not off_schedule:
             now.next_check = now.n_passes + _CENTRE_PASSES * max(1, now.n_passes // 21)
         now.monitor_seconds += time.perf_counter() - clock
-        line |= {
-            "primal": now.primal, "dual": now.dual, "gap": now.gap, "block_gap": self.mean(now.block_gap),
-            "disagreement": self.mean(now.disagreement), "monitor_seconds": now.monitor_seconds,
-        }  # fmt: skip
-        for name, value in line.items():
-            now.history.setdefault(name, []).append(float(value))
+        now.write_line(block_gap=self.mean(now.block_gap), disagreement=self.mean(now.disagreement), **line)
 
     def upper(self, now: SoftState, soft: bool) -> float:
         """The value g at the current weights and messages: for G_rho if soft, else for G."""
@@ -535,45 +425,12 @@ class Run:
         """Weighted mean over examples."""
         return float(self.g.weight @ values) / len(values)
 
-    def verdict(self, now: SoftState, tol: float, max_passes: int) -> Status | None:
-        """Why to stop here, or None to go on."""
-        if now.gap <= tol:
-            return Status.CONVERGED
-        if now.n_passes >= max_passes:
-            return Status.MAX_PASSES
-        return Status.STALLED if self.stalled(now) else None
+    # -------------------------------------------------------------------------------------------- the outcome
 
-    def stalled(self, now: SoftState) -> bool:
-        """Whether the gap has stopped shrinking for so long that it will not reach the tolerance."""
-        passes, gaps = now.history.get("n_passes", []), now.history.get("gap", [])
-        past = [gap for k, gap in zip(passes, gaps, strict=True) if k <= now.n_passes - max(500, now.n_passes // 2)]
-        return bool(past) and gaps[-1] > 0.99 * past[-1]
+    def weights(self, now: SoftState) -> NDArray[np.float64]:
+        """The flat weights of the best primal value."""
+        return self.problem.flat_weights(now.best_v, now.best_f)
 
-    # -------------------------------------------------------------------------------------------- reports
-
-    def report(self, now: SoftState, max_passes: int, tol: float) -> Report:
-        """What the monitor is told."""
-        return Report(now.n_passes, max_passes, now.seconds, now.primal, now.dual, now.gap, tol, self.certificate)
-
-    def result(self, now: SoftState, status: Status) -> Result:
-        """The outcome: the weights of the best primal value and the best bounds seen."""
-        return Result(
-            status=status,
-            weights=self.problem.flat_weights(now.best_v, now.best_f),
-            primal=now.primal,
-            dual=now.dual,
-            gap=now.gap,
-            certificate=self.certificate,
-            n_passes=now.n_passes,
-            n_oracle_calls=now.n_oracle_calls,
-            seconds=now.seconds,
-            history={name: np.array(values) for name, values in now.history.items()},
-            solver=self.solver.name,
-            options={
-                **self.solver.options(),
-                "final_rho": now.rho,
-                "proximal": self.step_lam / self.lam - 1.0,
-                "state_bytes": now.nbytes,
-            },
-            state=now,
-        )
+    def options(self, now: SoftState) -> dict[str, Any]:
+        """Where rho ended, and the strength of the proximal term."""
+        return {"final_rho": now.rho, "proximal": self.step_lam / self.lam - 1.0}

@@ -1,0 +1,246 @@
+"""The main loop that all solvers share: pass, check, report, save, until there is a reason to stop.
+
+A solver is options and a name; `Solver.solve` makes a `Run`, which holds the problem's arrays and does the work. What changes
+during a run is the *state*, a dataclass of arrays and numbers that derives from `State`, so that a checkpoint is the state on
+disk and nothing else. A check bounds the optimum from both sides; checks come ever more rarely, as the run decides
+(``next_check``). A check that is not due (the run stops between two) leaves no trace in the checkpoint: a longer run would not
+have had it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+from maxmargin.formats.atomic import check_writable
+from maxmargin.parallel.threads import n_threads
+from maxmargin.solvers.interrupt import Interruptible
+from maxmargin.solvers.monitor import Monitor, Report, Silent
+from maxmargin.solvers.result import Result, Status
+from maxmargin.solvers.sampling import seed_of
+from maxmargin.solvers.state import fingerprint, load_state, save_state
+
+
+@dataclass(kw_only=True)
+class State:
+    """What every run keeps: the best bounds, how far it went, and its history."""
+
+    primal: float = math.inf
+    dual: float = -math.inf
+    n_passes: int = 0
+    next_check: int = 1
+    n_oracle_calls: int = 0
+    seconds: float = 0.0
+    monitor_seconds: float = 0.0
+    history: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """Primal minus dual; where they meet, rounding may leave them crossed by a hair, which is 0."""
+        gap = self.primal - self.dual
+        return 0.0 if -1e-12 * abs(self.primal) <= gap < 0.0 else gap
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dual state."""
+        return 0
+
+    def write_line(self, **line: float) -> None:
+        """Add a line to the history."""
+        line = {
+            "n_passes": self.n_passes, "seconds": self.seconds, "primal": self.primal, "dual": self.dual, "gap": self.gap,
+            "n_oracle_calls": self.n_oracle_calls, "monitor_seconds": self.monitor_seconds,
+        } | line  # fmt: skip
+        for name, value in line.items():
+            self.history.setdefault(name, []).append(float(value))
+
+
+S = TypeVar("S", bound=State)
+
+
+class Run(ABC, Generic[S]):
+    """One run: the problem's arrays at hand, and the steps of the main loop."""
+
+    #: The dataclass of the state.
+    state_type: type[S]
+    #: What a certified gap is about.
+    certificate = "none"
+
+    def __init__(self, solver: Solver, problem: Any, lam: float, random_state: Any, threads: int) -> None:
+        self.solver, self.problem, self.lam, self.threads = solver, problem, lam, threads
+        self.seed = seed_of(random_state)
+
+    @abstractmethod
+    def begin(self, earlier: S | None) -> S:
+        """The first state, from that of an earlier run if there is one."""
+
+    @abstractmethod
+    def one_pass(self, now: S, stop: Callable[[], bool]) -> None:
+        """One pass over the data; `stop` says that it should be cut short."""
+
+    @abstractmethod
+    def check(self, now: S, off_schedule: bool = False) -> None:
+        """Bound the optimum, keep the best weights, write a line of history; steer, if on schedule."""
+
+    @abstractmethod
+    def weights(self, now: S) -> NDArray[np.float64]:
+        """The flat weights of the best primal value."""
+
+    def options(self, now: S) -> dict[str, Any]:
+        """What the result says about the run beside the solver's options."""
+        return {}
+
+    def verdict(self, now: S, tol: float, max_passes: int) -> Status | None:
+        """Why to stop here, or None to go on."""
+        if self.certificate != "none" and now.gap <= tol:
+            return Status.CONVERGED
+        if now.n_passes >= max_passes:
+            return Status.MAX_PASSES
+        return Status.STALLED if self.stalled(now) else None
+
+    def stalled(self, now: S) -> bool:
+        """Whether the gap has stopped shrinking for so long that it will not reach the tolerance."""
+        passes, gaps = now.history.get("n_passes", []), now.history.get("gap", [])
+        past = [gap for k, gap in zip(passes, gaps, strict=True) if k <= now.n_passes - max(500, now.n_passes // 2)]
+        return bool(past) and gaps[-1] > 0.99 * past[-1]
+
+    def report(self, now: S, max_passes: int, tol: float) -> Report:
+        """What the monitor is told."""
+        return Report(now.n_passes, max_passes, now.seconds, now.primal, now.dual, now.gap, tol, self.certificate)
+
+    def result(self, now: S, status: Status) -> Result:
+        """The outcome: the weights of the best primal value and the best bounds seen."""
+        return Result(
+            status=status,
+            weights=self.weights(now),
+            primal=now.primal,
+            dual=now.dual,
+            gap=now.gap,
+            certificate=self.certificate,
+            n_passes=now.n_passes,
+            n_oracle_calls=now.n_oracle_calls,
+            seconds=now.seconds,
+            history={name: np.array(values) for name, values in now.history.items()},
+            solver=self.solver.name,
+            options={**self.solver.options(), **self.options(now), "state_bytes": now.nbytes},
+            state=now,
+        )
+
+
+class Solver(ABC):
+    """An algorithm and its options; what is stored by the constructor is all there is."""
+
+    name = ""
+    #: What a solver asks of a problem: "local scores", "max-oracle" or "marginals".
+    requires: tuple[str, ...] = ()
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's parameters."""
+        return dict(vars(self))
+
+    @abstractmethod
+    def check_options(self, problem: Any) -> None:
+        """Refuse, in a sentence, options that cannot be, or a problem that this solver cannot do."""
+
+    @abstractmethod
+    def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> Run[Any]:
+        """What does the work."""
+
+    def solve(
+        self,
+        problem: Any,
+        C: float = 1.0,
+        tol: float = 1e-3,
+        max_passes: int = 1000,
+        max_seconds: float | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = 0,
+        n_jobs: int | None = None,
+        monitor: Monitor | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        state: Any = None,
+    ) -> Result:
+        """Train on a problem.
+
+        Parameters
+        ----------
+        problem : FactorGraphs or oracle problem
+            With labels.
+        C : float
+            lam = 1 / C.
+        tol : float
+            Certified gap to stop at, in units of the task loss.
+        max_passes, max_seconds : int, float
+            Other reasons to stop; seconds of the algorithm and its monitoring.
+        random_state : int, generator or None
+        n_jobs : int
+            Threads; results do not depend on it.
+        monitor : Monitor
+        checkpoint : path
+            File to write the state to from time to time, and to resume from if it is there.
+        state : State
+            State of an earlier run on a problem of the same shape, to start from; C may differ.
+        """
+        if not getattr(problem, "has_labels", True):
+            raise OptionError("This problem has no labels to learn from.")
+        self.check_options(problem)
+        run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
+        talk: Monitor = monitor or Silent()
+        key = ""
+        if checkpoint is not None:
+            check_writable(checkpoint)
+            key = fingerprint(problem, {**self.options(), "C": C, "seed": run.seed})
+        resumed = False
+        if checkpoint is not None and os.path.exists(checkpoint):
+            now, resumed = load_state(checkpoint, self.name, run.state_type, key), True
+        else:
+            now = run.begin(state)
+        started = saved = time.perf_counter()
+        deadline = math.inf if max_seconds is None else started + max_seconds
+        status = run.verdict(now, tol, max_passes) if resumed else None
+        if status is not None and now.n_passes not in now.history.get("n_passes", []):
+            run.check(now, off_schedule=True)
+            status = run.verdict(now, tol, max_passes)
+        talk.start(self.name, max_passes, tol)
+        try:
+            with Interruptible() as ctrl_c:
+                while status is None:
+                    run.one_pass(now, lambda: ctrl_c.asked or time.perf_counter() >= deadline)
+                    late = time.perf_counter() >= deadline
+                    last = ctrl_c.asked or late or now.n_passes >= max_passes
+                    if now.n_passes < now.next_check and not last:
+                        continue
+                    off_schedule = now.n_passes < now.next_check
+                    if checkpoint is not None and off_schedule:
+                        save_state(checkpoint, self.name, now, key)
+                    run.check(now, off_schedule)
+                    go_on = talk.update(run.report(now, max_passes, tol))
+                    status = run.verdict(now, tol, max_passes)
+                    if status is None and (ctrl_c.asked or not go_on):
+                        status = Status.INTERRUPTED
+                    elif status is None and late:
+                        status = Status.TIME_LIMIT
+                    if (
+                        checkpoint is not None
+                        and not off_schedule
+                        and (status is not None or time.perf_counter() - saved > 30.0)
+                    ):
+                        save_state(checkpoint, self.name, now, key)
+                        saved = time.perf_counter()
+        except KeyboardInterrupt:
+            # Pressed twice, or where the signal is not ours: what was certified before still holds.
+            if not math.isfinite(now.primal):
+                raise
+            status = Status.INTERRUPTED
+        assert status is not None
+        result = run.result(now, status)
+        talk.stop(result.summary())
+        return result
