@@ -21,7 +21,10 @@ if TYPE_CHECKING:
         make_synth1,
         make_synth2,
     )
+    from maxmargin.estimators.binary import BinarySVM
+    from maxmargin.estimators.chain import ChainSVM
     from maxmargin.estimators.graph import GraphSVM
+    from maxmargin.estimators.multi_class import MultiClassSVM
     from maxmargin.estimators.multi_label import MultiLabelSVM
     from maxmargin.estimators.saving import load
     from maxmargin.reporting.plots import plot_convergence
@@ -29,7 +32,10 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "BinarySVM",
+    "ChainSVM",
     "GraphSVM",
+    "MultiClassSVM",
     "MultiLabelSVM",
     "__version__",
     "datasets",
@@ -54,7 +60,10 @@ __all__ = [
 
 _MODULES = ("datasets", "errors", "estimators", "formats", "inference", "problems", "reporting", "solvers")
 _HOMES = {
+    "BinarySVM": "estimators.binary",
+    "ChainSVM": "estimators.chain",
     "GraphSVM": "estimators.graph",
+    "MultiClassSVM": "estimators.multi_class",
     "MultiLabelSVM": "estimators.multi_label",
     "load": "estimators.saving",
     "plot_convergence": "reporting.plots",

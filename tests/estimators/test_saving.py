@@ -37,6 +37,15 @@ def round_trip(model, path):
     return mm.load(path)
 
 
+def rewrite(path, other, change):
+    """Write a model file again after changing its header and arrays."""
+    header, arrays = read_model(path)
+    for key in ("format", "format_version", "arrays"):
+        header.pop(key)
+    change(header, arrays)
+    write_model(other, header, arrays)
+
+
 def same_result(one, two):
     assert (one.status, one.primal, one.dual, one.gap) == (two.status, two.primal, two.dual, two.gap)
     assert (one.certificate, one.n_passes, one.solver) == (two.certificate, two.n_passes, two.solver)
@@ -105,6 +114,103 @@ def test_graph(graphs, tmp_path, edge_weights):
     assert one[1].tobytes() == two[1].tobytes()
     np.testing.assert_array_equal(model.edge_coef_, loaded.edge_coef_)
     same_result(model.result_, loaded.result_)
+
+
+@pytest.mark.parametrize("kind", [mm.BinarySVM, mm.MultiClassSVM])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"fit_intercept": False},
+        {"class_weight": "balanced", "loss": "zero-one"},
+        {"loss": [[0, 2], [1, 0]], "class_weight": {3: 2.0, np.int64(4): 0.5}},
+    ],
+)
+def test_classifiers(data, tmp_path, kind, options):
+    X, Y = data
+    y = 3 + Y[:, 0]
+    model = kind(C=10.0, tol=1e-2, **options).fit(X, y)
+    loaded = round_trip(model, tmp_path / "a.mm")
+    assert type(loaded) is kind
+    assert model.predict(X).tobytes() == loaded.predict(X).tobytes()
+    assert model.decision_function(X).tobytes() == loaded.decision_function(X).tobytes()
+    for name in ("coef_", "intercept_", "classes_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(loaded, name))
+    assert loaded.class_weight == model.class_weight
+    np.testing.assert_array_equal(loaded.loss, model.loss)
+    same_result(model.result_, loaded.result_)
+    # A loaded estimator trains as the saved one does.
+    np.testing.assert_array_equal(loaded.fit(X, y).result_.weights, model.result_.weights)
+    model.save(tmp_path / "a.mm")
+    mm.load(tmp_path / "a.mm").save(tmp_path / "b.mm")
+    assert (tmp_path / "a.mm").read_bytes() == (tmp_path / "b.mm").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def sequences():
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(length, 2)) for length in rng.integers(1, 6, 10)]
+    return X, [np.where(x[:, 0] > 0, "A", "B") for x in X]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"boundary": False}, {"fit_intercept": False}, {"forbidden": [("C", "A"), ("C", "C")]}]
+)
+def test_chain(sequences, tmp_path, options):
+    X, y = sequences
+    y = [*y[:-1], np.array([*y[-1][:-1], "C"])]
+    model = mm.ChainSVM(C=10.0, tol=1e-2, max_passes=50, class_weight={"B": 2.0}, **options).fit(X, y)
+    loaded = round_trip(model, tmp_path / "a.mm")
+    assert type(loaded) is mm.ChainSVM
+    one, two = model.predict(X, return_bound=True), loaded.predict(X, return_bound=True)
+    assert [row.tobytes() for row in one[0]] == [row.tobytes() for row in two[0]]
+    assert one[1].tobytes() == two[1].tobytes()
+    for name in ("coef_", "intercept_", "transition_coef_", "start_coef_", "end_coef_", "forbidden_"):
+        assert hasattr(model, name) == hasattr(loaded, name)
+        np.testing.assert_array_equal(getattr(model, name, 0), getattr(loaded, name, 0))
+    same_result(model.result_, loaded.result_)
+    np.testing.assert_array_equal(loaded.fit(X, y).result_.weights, model.result_.weights)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda h, a: h["parameters"].update(forbidden=[["A", "Z"]]), "forbidden names the tag 'Z'"),
+        (lambda h, a: h["parameters"].update(forbidden=7), "forbidden=7 is not possible"),
+        (lambda h, a: h["parameters"].update(forbidden=[[["A"], "B"]]), "forbidden names the tag"),
+        (lambda h, a: h["parameters"].update(boundary="perhaps"), "boundary='perhaps' is not possible"),
+        (lambda h, a: h["parameters"].update(boundary=False), "its weights have shape"),
+        (lambda h, a: h["parameters"].update(class_weight=[[["A"], 1]]), "lacks what a model needs"),
+        (lambda h, a: h["parameters"].update(class_weight=[3]), "lacks what a model needs"),
+        (lambda h, a: h["parameters"].update(class_weight=[["Z", 1]]), "class_weight has the class 'Z'"),
+        (lambda h, a: h["parameters"].update(class_weight="some"), "class_weight='some' is not possible"),
+        (lambda h, a: h.update(labels=["A"]), "at least 2 classes"),
+        (lambda h, a: h.update(task="binary"), "the parameter 'boundary', which this version does not know"),
+        (lambda h, a: a.update(weights=a["weights"][1:]), "its weights have shape"),
+    ],
+)
+def test_a_chain_that_does_not_fit_together(sequences, tmp_path, change, sentence):
+    mm.ChainSVM(max_passes=2).fit(*sequences).save(tmp_path / "a.mm")
+    rewrite(tmp_path / "a.mm", tmp_path / "b.mm", change)
+    with pytest.raises(ModelFileError, match=sentence):
+        mm.load(tmp_path / "b.mm")
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "sentence"),
+    [
+        (mm.BinarySVM, lambda h, a: (h.update(labels=[0, 1, 2]), a.update(classes=np.arange(3))), "y holds 3 classes"),
+        (mm.BinarySVM, lambda h, a: (h.update(labels=[0]), a.update(classes=np.arange(1))), "at least 2 classes"),
+        (mm.MultiClassSVM, lambda h, a: h.update(task="binary"), "its weights have shape"),
+        (mm.MultiClassSVM, lambda h, a: h["parameters"].update(loss=[[1]]), "loss has shape"),
+        (mm.MultiClassSVM, lambda h, a: h["parameters"].update(loss="one-two"), "loss='one-two' is not known"),
+    ],
+)
+def test_a_classifier_that_does_not_fit_together(data, tmp_path, kind, change, sentence):
+    kind(max_passes=2).fit(data[0], data[1][:, 0]).save(tmp_path / "a.mm")
+    rewrite(tmp_path / "a.mm", tmp_path / "b.mm", change)
+    with pytest.raises(ModelFileError, match=sentence):
+        mm.load(tmp_path / "b.mm")
 
 
 def test_parameters_come_back(data, tmp_path):
@@ -208,7 +314,10 @@ def test_foreign(tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda h, a: h.update(task="chess"), "its task is 'chess', and this version knows multi-label, graph"),
+        (
+            lambda h, a: h.update(task="chess"),
+            "its task is 'chess', and this version knows binary, multi-class, multi-label, chain, graph",
+        ),
         (lambda h, a: h.update(task=["graph"]), "its task is"),
         (lambda h, a: h["parameters"].update(magic=1), "the parameter 'magic', which this version does not know"),
         (lambda h, a: h["parameters"].update(C=-1), "C=-1 is not possible"),
@@ -236,10 +345,6 @@ def test_foreign(tmp_path):
     ],
 )
 def test_a_file_that_does_not_fit_together(saved, tmp_path, change, sentence):
-    header, arrays = read_model(saved)
-    for key in ("format", "format_version", "arrays"):
-        header.pop(key)
-    change(header, arrays)
-    write_model(tmp_path / "a.mm", header, arrays)
+    rewrite(saved, tmp_path / "a.mm", change)
     with pytest.raises(ModelFileError, match=sentence):
         mm.load(tmp_path / "a.mm")

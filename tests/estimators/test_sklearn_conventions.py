@@ -1,7 +1,8 @@
 """The estimators as scikit-learn knows them.
 
-scikit-learn's own battery feeds estimators one column of several classes; ours takes columns of zeros and ones. So it
-runs on a wrapper that makes two columns of such targets; the checks that cannot hold even so are named with reasons.
+scikit-learn's own battery feeds estimators one column of several classes: what `BinarySVM` and `MultiClassSVM` take.
+`MultiLabelSVM` takes columns of zeros and ones, so it runs on a wrapper that makes two columns of such targets. The
+checks that cannot hold are named with reasons.
 """
 
 import subprocess
@@ -45,20 +46,22 @@ def columns(y):
 STOPS = "training stops at a tolerance, so two ways to the same optimum differ by more than rounding"
 TWO = "predictions have the two columns that the wrapper made out of one; test_multi_label.py covers sparse features"
 EXPECTED = {
-    "check_estimator_sparse_array": TWO,
-    "check_estimator_sparse_matrix": TWO,
     "check_sample_weight_equivalence_on_dense_data": STOPS,
     "check_sample_weight_equivalence_on_sparse_data": STOPS,
     "check_dtype_object": "an object that is no number is a DataError, not a TypeError",
 }
+EXPECTED_OF_COLUMNS = EXPECTED | {"check_estimator_sparse_array": TWO, "check_estimator_sparse_matrix": TWO}
 
 
-@parametrize_with_checks([OneColumn(max_passes=20)], expected_failed_checks=lambda _: EXPECTED)
+@parametrize_with_checks(
+    [OneColumn(max_passes=20), mm.BinarySVM(), mm.MultiClassSVM()],
+    expected_failed_checks=lambda one: EXPECTED_OF_COLUMNS if isinstance(one, OneColumn) else EXPECTED,
+)
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("kind", [mm.MultiLabelSVM, mm.GraphSVM])
+@pytest.mark.parametrize("kind", [mm.BinarySVM, mm.MultiClassSVM, mm.MultiLabelSVM, mm.ChainSVM, mm.GraphSVM])
 def test_parameters_are_stored_and_cloned(kind):
     model = kind(3.0, solver=mm.solvers.SoftBCFW(), tol=0.5, random_state=7)
     parameters = model.get_params()
@@ -75,16 +78,22 @@ def test_parameters_are_stored_and_cloned(kind):
         model.set_params(magic=1)
 
 
-def test_not_fitted():
+@pytest.mark.parametrize(
+    ("kind", "X", "y"),
+    [
+        (mm.BinarySVM, [[1.0]], [1]),
+        (mm.MultiClassSVM, [[1.0]], [1]),
+        (mm.MultiLabelSVM, [[1.0]], [[1]]),
+        (mm.ChainSVM, [[[1.0]]], [[1]]),
+        (mm.GraphSVM, [([[1.0]], [])], [[1]]),
+    ],
+)
+def test_not_fitted(kind, X, y):
     for method in ("predict", "decision_function"):
         with pytest.raises(NotFittedError):
-            getattr(mm.MultiLabelSVM(), method)([[1.0]])
-        with pytest.raises(NotFittedError):
-            getattr(mm.GraphSVM(), method)([([[1.0]], [])])
+            getattr(kind(), method)(X)
     with pytest.raises(NotFittedError):
-        mm.MultiLabelSVM().score([[1.0]], [[1]])
-    with pytest.raises(NotFittedError):
-        mm.GraphSVM().score([([[1.0]], [])], [[1]])
+        kind().score(X, y)
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +120,26 @@ def test_grid_search(data, lists):
     assert search.best_score_ > 0.8
 
 
+@pytest.mark.parametrize("kind", [mm.BinarySVM, mm.MultiClassSVM])
+def test_classifiers_in_a_grid_search_with_a_curve(data, kind):
+    X, Y = data
+    model = make_pipeline(StandardScaler(), kind(tol=1e-2))
+    name = f"{kind.__name__.lower()}__C"
+    search = GridSearchCV(model, {name: [1e-6, 10.0]}, scoring="roc_auc", cv=2).fit(X, np.array(["n", "y"])[Y[:, 0]])
+    assert search.best_score_ > 0.9
+    assert search.predict(X).dtype == np.dtype("<U1")
+
+
+def test_cross_validation_of_sequences():
+    rng = np.random.default_rng(0)
+    tags = [np.array(["A", "B", "C"])[rng.integers(0, 3, rng.integers(1, 5))] for _ in range(24)]
+    X = [np.column_stack([row == "A", row == "B", rng.normal(size=len(row))]) for row in tags]
+    scores = cross_val_score(mm.ChainSVM(C=100.0, tol=1e-2), X, tags, cv=3)
+    assert (scores > 0.9).all()
+    search = GridSearchCV(mm.ChainSVM(tol=1e-2), {"C": [1e-4, 100.0]}, cv=2).fit(X, tags)
+    assert search.best_params_ == {"C": 100.0}
+
+
 def test_cross_validation_of_graphs():
     rng = np.random.default_rng(0)
     labels = [rng.integers(0, 2, 3) for _ in range(12)]
@@ -129,6 +158,8 @@ def test_feature_names(data):
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         model.predict(X)
     assert not hasattr(mm.MultiLabelSVM(max_passes=2).fit(X, Y), "feature_names_in_")
+    for kind in (mm.BinarySVM, mm.MultiClassSVM):
+        assert kind(max_passes=2).fit(frame, Y[:, 0]).feature_names_in_.tolist() == ["a", "b", "c"]
 
 
 def test_importing_the_package_imports_next_to_nothing():

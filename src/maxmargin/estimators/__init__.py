@@ -1,7 +1,10 @@
 """Estimators in the style of scikit-learn, one file a task; `base` holds what they share."""
 
+from maxmargin.estimators.binary import BinarySVM
+from maxmargin.estimators.chain import ChainSVM
 from maxmargin.estimators.graph import GraphSVM
+from maxmargin.estimators.multi_class import MultiClassSVM
 from maxmargin.estimators.multi_label import MultiLabelSVM
 from maxmargin.estimators.saving import load
 
-__all__ = ["GraphSVM", "MultiLabelSVM", "load"]
+__all__ = ["BinarySVM", "ChainSVM", "GraphSVM", "MultiClassSVM", "MultiLabelSVM", "load"]

@@ -3,21 +3,26 @@
 Conventions
 -----------
 ``classes`` is a vector of the distinct labels, sorted where they can be compared and in order of appearance otherwise.
-Multi-label targets come as an *array* of zeros and ones (n, L), or as *lists*: a collection of labels per example. A
-list of rows of zeros and ones, all of the same length, is an array.
+A label's *state* is its place there. Multi-label targets come as an *array* of zeros and ones (n, L), or as *lists*: a
+collection of labels per example. A list of rows of zeros and ones, all of the same length, is an array. The target of
+a classifier is a *column*: one label an example.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterable, Sequence
+import math
+import numbers
+import warnings
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import DataConversionWarning
 
-from maxmargin.errors import DataError
+from maxmargin.errors import DataError, OptionError
 
 
 def distinct(values: Iterable[Hashable]) -> NDArray[Any]:
@@ -118,27 +123,163 @@ def encode_array(Y: Any) -> tuple[NDArray[np.int8], NDArray[Any]]:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# Labels of nodes
+# One label an example
+
+
+def column(y: Any, name: str) -> list[Any]:
+    """The labels of a classifier's target; `name` is who asks for it."""
+    if y is None:
+        raise DataError(f"{name} requires y to be passed, but the target y is None.")
+    if sp.issparse(y):
+        raise DataError("y is a sparse matrix; expected one class for each row of X.")
+    if hasattr(y, "__array__"):
+        y = np.asarray(y)
+        if y.dtype.kind == "c":
+            raise DataError(f"Complex data not supported: y has dtype {y.dtype}.")
+        if y.ndim == 2 and y.shape[1] == 1:
+            warnings.warn(
+                f"A column-vector y was passed when a 1d array was expected: its shape {y.shape} is read as "
+                f"({len(y)},).",
+                DataConversionWarning,
+                stacklevel=3,
+            )
+            y = y.ravel()
+        if y.ndim != 1:
+            raise DataError(f"y has {y.ndim} dimension(s), shape {y.shape}; expected one class for each row of X.")
+        y = y.tolist()
+    if isinstance(y, str) or not isinstance(y, Iterable):
+        raise DataError(f"y is {y!r}; expected one class for each row of X.")
+    values = list(y)
+    try:
+        found = list(dict.fromkeys(values))
+    except TypeError:
+        m = next(m for m, label in enumerate(values) if not isinstance(label, Hashable))
+        raise DataError(f"y[{m}] is {values[m]!r}, which is not hashable and so can be no class.") from None
+    for label in found:
+        wrong = None
+        if is_missing(label):
+            wrong = "Input y contains NaN or None"
+        elif isinstance(label, float | np.floating) and not float(label).is_integer():
+            wrong = "Unknown label type: continuous" if math.isfinite(label) else "Input y contains infinity"
+        if wrong:
+            raise DataError(
+                f"{wrong}: y[{values.index(label)}] is {label}; a class may be a string, a whole number, a boolean or "
+                "any other value that is hashable."
+            )
+    return values
+
+
+def states_of(values: Iterable[Any], classes: NDArray[Any]) -> NDArray[np.int32]:
+    """State of each label; -1 for a label that is not among the classes."""
+    state = {label: k for k, label in enumerate(classes.tolist())}
+    return np.array([state.get(label, -1) for label in values], np.int32)
+
+
+def is_missing(label: Any) -> bool:
+    """Whether a label is None or NaN, which alone differs from itself."""
+    return label is None or bool(label != label)
+
+
+def check_several(classes: NDArray[Any], name: str) -> None:
+    """Refuse data with fewer than two classes."""
+    if len(classes) < 2:
+        raise DataError(
+            f"{name} needs at least 2 classes to tell apart, but y holds one class only: {classes.tolist()[0]!r}."
+        )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Weights and costs by class
+
+
+def class_weights(class_weight: Any, classes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.float64] | None:
+    """Weight (K,) of each class, or None if there are none.
+
+    "balanced" is n / (K * count). A class that a dict leaves out has weight 1; a key that is no class is refused, unless
+    all classes are given, as when a fold of the data lacks a rare class.
+    """
+    if class_weight is None:
+        return None
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return np.asarray(len(states) / (len(classes) * np.bincount(states, minlength=len(classes))))
+    if not isinstance(class_weight, Mapping):
+        raise OptionError(
+            f'class_weight={class_weight!r} is not possible; it must be None, "balanced" or a dict of weights by class.'
+        )
+    labels = classes.tolist()
+    for label, weight in class_weight.items():
+        if not (isinstance(weight, numbers.Real) and 0 <= float(weight) < math.inf):
+            raise OptionError(
+                f"class_weight[{label!r}] is {weight!r}; it must be a finite number that is not negative."
+            )
+    left_out = [label for label in labels if label not in class_weight]
+    unknown = [label for label in class_weight if label not in labels]
+    if left_out and unknown:
+        raise OptionError(f"class_weight has the class {unknown[0]!r}, which is not in y; the classes are {labels}.")
+    return np.array([float(class_weight.get(label, 1.0)) for label in labels])
+
+
+def example_weights(sample_weight: ArrayLike | None, n: int, noun: str) -> NDArray[np.float64]:
+    """A weight for each example, 1 by default; what they must be besides is for the problem to check."""
+    weight = np.ones(n) if sample_weight is None else np.asarray(sample_weight, np.float64)
+    if weight.shape != (n,):
+        raise DataError(f"sample_weight has shape {weight.shape}; expected ({n},), one per {noun}.")
+    return weight
+
+
+def cost_table(loss: Any, classes: NDArray[Any]) -> Any:
+    """A loss that is no name, as an array (K, K) of costs ``[truth, predicted]``."""
+    if isinstance(loss, str):
+        return loss
+    labels = classes.tolist()
+    try:
+        table = np.asarray(loss, np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"loss={loss!r} is neither a name nor a table of numbers.") from None
+    if table.shape != (len(labels), len(labels)):
+        raise DataError(
+            f"loss has shape {table.shape}; expected ({len(labels)}, {len(labels)}): the cost of each predicted class, "
+            "by true class."
+        )
+    wrong = np.argwhere(~(np.isfinite(table) & (table >= 0)))
+    if len(wrong):
+        i, j = (int(k) for k in wrong[0])
+        raise DataError(
+            f"loss[{i}, {j}], the cost of {labels[j]!r} where {labels[i]!r} is true, is {table[i, j]}; costs must be "
+            "finite and not negative."
+        )
+    if np.diagonal(table).any():
+        k = int(np.flatnonzero(np.diagonal(table))[0])
+        raise DataError(
+            f"loss[{k}, {k}], the cost of {labels[k]!r} where it is true, is {table[k, k]}; to be right must cost 0."
+        )
+    return table
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# A label for each part of an example
+
+
+def labels_of_parts(labels: Any, m: int, n: int, whole: str, part: str, noun: str) -> list[Any]:
+    """The labels of example m's n parts: of the nodes of a graph, of the positions of a sequence."""
+    title = f"{whole.capitalize()} {m}"
+    if isinstance(labels, np.ndarray) and labels.ndim != 1:
+        raise DataError(f"{title} has {n} {part}s, but its {noun}s have shape {labels.shape}; expected ({n},).")
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise DataError(f"The {noun}s of {whole} {m} are {labels!r}; expected one {noun} for each of its {n} {part}s.")
+    values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if len(values) != n:
+        raise DataError(f"{title} has {n} {part}s, but {len(values)} {noun}s.")
+    for i, value in enumerate(values):
+        if not isinstance(value, Hashable):
+            raise DataError(
+                f"{title}: {part} {i} has the {noun} {value!r}, which is not hashable and so can be no {noun}."
+            )
+    return values
 
 
 def known_labels(labels: Any, m: int, n_nodes: int) -> tuple[list[Any], NDArray[np.bool_]]:
     """The labels of graph m's nodes and which of them are known: -1, None and NaN say unknown."""
-    if isinstance(labels, np.ndarray) and labels.ndim != 1:
-        raise DataError(
-            f"Graph {m} has {n_nodes} nodes, but its labels have shape {labels.shape}; expected ({n_nodes},)."
-        )
-    if isinstance(labels, str) or not isinstance(labels, Iterable):
-        raise DataError(f"The labels of graph {m} are {labels!r}; expected one label for each of its {n_nodes} nodes.")
-    values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    if len(values) != n_nodes:
-        raise DataError(f"Graph {m} has {n_nodes} nodes, but {len(values)} labels.")
-    known = np.ones(n_nodes, bool)
-    for i, value in enumerate(values):
-        if not isinstance(value, Hashable):
-            raise DataError(
-                f"Graph {m}: node {i} has the label {value!r}, which is not hashable and so can be no label."
-            )
-        # Only NaN differs from itself.
-        if value is None or value != value or (not isinstance(value, str) and value == -1):
-            known[i] = False
-    return values, known
+    values = labels_of_parts(labels, m, n_nodes, "graph", "node", "label")
+    unknown = [is_missing(value) or (not isinstance(value, str) and value == -1) for value in values]
+    return values, ~np.array(unknown, bool)

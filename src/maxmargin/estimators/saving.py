@@ -6,8 +6,8 @@ Header: ``library_version``, ``task``, ``parameters`` (the constructor's), ``lab
 ``data_frame`` (whether they are a data frame's), ``n_features``, ``certificate`` (how training ended) and what one task
 needs more. Arrays: ``weights``, ``history_NAME`` for each column of the history, ``classes`` if the labels are numbers,
 ``edges`` for multi-label models. A solver or engine with options of its own is saved by name and options, JSON's
-missing numbers (infinity, NaN) as strings, and a random generator as null. The solver's state is not saved: that is
-what checkpoints are for.
+missing numbers (infinity, NaN) as strings, a dict of class weights as pairs (JSON's keys are strings), and a random
+generator as null. The solver's state is not saved: that is what checkpoints are for.
 
 A loaded estimator predicts bit for bit what the saved one does. Labels may be str, int, float or bool.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import MaxMarginError, ModelFileError, OptionError
 from maxmargin.estimators.base import StructuredEstimator, check_parameters
+from maxmargin.estimators.binary import BinarySVM
+from maxmargin.estimators.chain import ChainSVM, check_boundary, forbidden_transitions
 from maxmargin.estimators.graph import GraphSVM
+from maxmargin.estimators.labels import check_several, class_weights, cost_table
+from maxmargin.estimators.multi_class import MultiClassSVM
 from maxmargin.estimators.multi_label import MultiLabelSVM
+from maxmargin.estimators.one_variable import OneVariableClassifier, check_classifier_parameters
 from maxmargin.formats.model_file import read_model, write_model
 from maxmargin.inference import ENGINES
 from maxmargin.problems import label_edges
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.result import CERTIFICATES, Result, Status
 
-TASKS: dict[str, type[StructuredEstimator]] = {cls.task: cls for cls in (MultiLabelSVM, GraphSVM)}
+TASKS: dict[str, type[StructuredEstimator]] = {
+    cls.task: cls for cls in (BinarySVM, MultiClassSVM, MultiLabelSVM, ChainSVM, GraphSVM)
+}
 _COLUMN = "history_"
 
 
@@ -72,7 +80,7 @@ def save(estimator: StructuredEstimator, path: str | os.PathLike[str]) -> None:
     if isinstance(estimator, MultiLabelSVM):
         header["lists"] = bool(estimator._lists)
         arrays["edges"] = np.asarray(estimator.edges_, np.int64)
-    else:
+    elif isinstance(estimator, GraphSVM):
         header["n_edge_features"] = int(estimator.n_edge_features_in_)
     write_model(path, header, arrays)
 
@@ -87,7 +95,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    MultiLabelSVM or GraphSVM
+    BinarySVM, MultiClassSVM, MultiLabelSVM, ChainSVM or GraphSVM
         The fitted estimator.
     """
     place = os.fspath(path)
@@ -125,6 +133,8 @@ def _plain(name: str, value: Any) -> Any:
         raise OptionError(f"The {name} {value!r} cannot be saved: it is none of {', '.join(known)}, with options.")
     if isinstance(value, np.random.Generator | np.random.RandomState):
         return None
+    if name == "class_weight" and isinstance(value, Mapping):
+        return [[_label(_option(label)), _option(weight)] for label, weight in value.items()]
     return _option(os.fspath(value) if isinstance(value, os.PathLike) else value)
 
 
@@ -165,20 +175,11 @@ def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Structu
         raise ModelFileError(f"its task is {task!r}, and this version knows {', '.join(TASKS)}.")
     estimator = _estimator(TASKS[task], header["parameters"])
     classes, p = _classes(header, arrays), _size(header, "n_features", 1)
-    width = len(classes) * (p + int(estimator.fit_intercept))
     weights = arrays["weights"]
     if weights.dtype != np.float64 or not np.isfinite(weights).all():
         raise ModelFileError("its weights are not all finite numbers of double precision.")
 
-    if isinstance(estimator, MultiLabelSVM):
-        estimator.edges_ = label_edges(arrays["edges"], np.empty((0, len(classes))))
-        estimator._lists = bool(header["lists"])
-        expected = width + len(estimator.edges_)
-    else:
-        assert isinstance(estimator, GraphSVM)
-        estimator.n_edge_features_in_ = _size(header, "n_edge_features", 0)
-        pairs = 1 if estimator.edge_weights == "potts" else len(classes) ** 2
-        expected = width + pairs * max(1, estimator.n_edge_features_in_)
+    expected = _restore_task(estimator, header, arrays, classes, p)
     if weights.shape != (expected,):
         raise ModelFileError(f"its weights have shape {weights.shape}; its labels and features need ({expected},).")
 
@@ -198,6 +199,36 @@ def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Structu
     return estimator
 
 
+def _restore_task(
+    estimator: StructuredEstimator,
+    header: dict[str, Any],
+    arrays: dict[str, NDArray[Any]],
+    classes: NDArray[Any],
+    p: int,
+) -> int:
+    """Set what one task needs more; returns how many weights it has."""
+    n_classes, width = len(classes), p + int(estimator.fit_intercept)
+    if isinstance(estimator, OneVariableClassifier | ChainSVM):
+        cost_table(estimator.loss, classes)
+        class_weights(estimator.class_weight, classes, np.arange(n_classes, dtype=np.int32))
+    if isinstance(estimator, OneVariableClassifier):
+        estimator._check_classes(classes)
+        return width if isinstance(estimator, BinarySVM) else n_classes * width
+    if isinstance(estimator, MultiLabelSVM):
+        estimator.edges_ = label_edges(arrays["edges"], np.empty((0, n_classes)))
+        estimator._lists = bool(header["lists"])
+        return n_classes * width + len(estimator.edges_)
+    if isinstance(estimator, ChainSVM):
+        check_several(classes, "ChainSVM")
+        check_boundary(estimator.boundary)
+        estimator.forbidden_ = forbidden_transitions(estimator.forbidden, classes)
+        return n_classes * (width + n_classes + (2 if estimator.boundary else 0))
+    assert isinstance(estimator, GraphSVM)
+    estimator.n_edge_features_in_ = _size(header, "n_edge_features", 0)
+    pairs = 1 if estimator.edge_weights == "potts" else n_classes**2
+    return n_classes * width + pairs * max(1, estimator.n_edge_features_in_)
+
+
 def _estimator(kind: type[StructuredEstimator], parameters: dict[str, Any]) -> StructuredEstimator:
     unknown = sorted(set(parameters) - set(kind().get_params(deep=False)))
     if unknown:
@@ -212,10 +243,15 @@ def _estimator(kind: type[StructuredEstimator], parameters: dict[str, Any]) -> S
     for name in ("loss", "edges"):
         if isinstance(values.get(name), list):
             values[name] = np.array(values[name])
+    if isinstance(values.get("class_weight"), list):
+        values["class_weight"] = dict(values["class_weight"])
     estimator = kind(**values)
     # A checkpoint's directory belongs to the machine that trained.
     checkpoint, estimator.checkpoint = estimator.checkpoint, None
-    check_parameters(estimator)
+    if isinstance(estimator, OneVariableClassifier):
+        check_classifier_parameters(estimator)
+    else:
+        check_parameters(estimator)
     estimator.checkpoint = checkpoint
     return estimator
 

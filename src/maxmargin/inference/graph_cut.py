@@ -63,6 +63,7 @@ from maxmargin.inference.contract import (
     once_per_structures,
     raise_infeasible,
 )
+from maxmargin.inference.rounding import HALF_UP, REPAIR, SCHEMES, check_rounding
 from maxmargin.kernels import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
@@ -90,10 +91,28 @@ SINGLE_VARIABLE, SINGLE_TABLE = range(2)
 # `rows` of Network: the variable at the other end, the pair; both counted inside the structure.
 ROW_OTHER, ROW_PAIR = range(2)
 
+# `nodes`, a row per literal: first arc, the tree it is in, the arc to its parent (or TERMINAL or ORPHAN), when its distance
+# to the terminal was measured, that distance, whether it waits in the queue; and two lists that lie along the rows.
+FIRST, TREE, PARENT, STAMP, DISTANCE, QUEUED, QUEUE, ORPHANS = range(8)
+# The same columns in Dinic's algorithm, and when components are numbered.
+_, _, LEVEL, CURSOR, PATH, _, _, _ = range(8)
+_, _, ORDER, _, COMPONENT, LOW, CALLS, WAITING = range(8)
+FREE, SOURCE, SINK = range(3)
+TERMINAL, ORPHAN = -1, -2
+FAR = 2**30
+NOT_YET, OUTSIDE = -1, -2
+# `arcs`: the node it leads to, the arc back.
+HEAD, REVERSE = range(2)
+# A variable whose state is not decided.
+OPEN = -1
+
+# With more arcs a node than this, levels are faster than search trees.
+DENSE = 12
+
 # Residuals below this part of the largest capacity are rounding errors; so are gains of the rounding below it.
 SATURATED = 1e-12
 # A sum of four scores below this part of the largest of them is a rounding error: the pair has no interaction.
-NO_INTERACTION = 1e-15
+NO_INTERACTION = 4e-15
 
 
 class Network(NamedTuple):
@@ -122,6 +141,9 @@ class GraphCut:
 
     name = "graph_cut"
     exact = False
+
+    def __init__(self, rounding: str = "repair") -> None:
+        self.rounding = check_rounding(rounding)
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
         """Name the first example with a variable, a factor or a hard constraint that a cut cannot express."""
@@ -165,19 +187,20 @@ class GraphCut:
         if refusal is not None:
             raise DataError(refusal)
         scores = check_scores(graphs, scores)
-        _check_finite(graphs, scores)
+        check_finite(graphs, scores)
         n_variables = len(graphs.labels)
         marginals, bounds = np.empty(2 * n_variables), np.empty(graphs.n_examples)
         ambiguous, labels = np.empty(n_variables, np.bool_), np.empty(n_variables, np.int32)
         a = graphs.arrays
-        _relax(a.examples, a.largest, _network(graphs), *scores, marginals, bounds, ambiguous, labels)
+        scheme = SCHEMES[self.rounding]
+        _relax(a.examples, a.largest, network(graphs), *scores, scheme, marginals, bounds, ambiguous, labels)
         values = graphs.labeling_scores(scores, labels)
         decided = ~np.logical_or.reduceat(ambiguous, graphs.example_variables[:-1])
         bounds[decided] = values[decided]
         return Relaxed(marginals, bounds, ambiguous), labels, values
 
 
-def _check_finite(graphs: FactorGraphs, scores: Scores) -> None:
+def check_finite(graphs: FactorGraphs, scores: Scores) -> None:
     first = graphs.n_examples
     for given, starts in ((scores.variables, graphs.example_states), (scores.factors, graphs.example_tables)):
         wrong = np.flatnonzero(~np.isfinite(given))
@@ -225,7 +248,7 @@ def _faults(graphs: FactorGraphs) -> dict[int, str]:
 
 
 @once_per_structures
-def _network(graphs: FactorGraphs) -> Network:
+def network(graphs: FactorGraphs) -> Network:
     a = graphs.arrays
     n_structures, n_variables = len(a.structures) - 1, len(a.variables)
     arity = a.factor_kinds[a.factors[:, F_TEMPLATE], K_ARITY]
@@ -261,203 +284,476 @@ def _network(graphs: FactorGraphs) -> Network:
 
 @kernel
 def _relax(
-    examples: Any, largest: Any, net: Any, v_scores: Any, f_scores: Any, marginals: Any, bounds: Any, ambiguous: Any,
-    labels: Any,
+    examples: Any, largest: Any, net: Any, v_scores: Any, f_scores: Any, scheme: int, marginals: Any, bounds: Any,
+    ambiguous: Any, labels: Any,
 ) -> None:  # fmt: skip
     """Relaxation and rounded labels of every example."""
     starts, pairs, singles, first_row, rows = net.starts, net.pairs, net.singles, net.first_row, net.rows
-    most_nodes, most_pairs = 2 * largest[L_VARIABLES], net.most_pairs
-    own, linear, field = np.empty(largest[L_VARIABLES]), np.empty(largest[L_VARIABLES]), np.empty(largest[L_VARIABLES])
-    coupling = np.empty(most_pairs)
-    heads, reverse = np.empty(4 * most_pairs, np.int32), np.empty(4 * most_pairs, np.int32)
-    residual = np.empty(4 * most_pairs)
-    first_arc, excess = np.empty(most_nodes + 1, np.int64), np.empty(most_nodes)
-    level, current = np.empty(most_nodes, np.int64), np.empty(most_nodes, np.int64)
-    queue, path = np.empty(most_nodes, np.int64), np.empty(most_nodes, np.int64)
+    linear, state = np.empty(largest[L_VARIABLES]), np.empty(largest[L_VARIABLES], np.int8)
+    opened, coupling = np.empty(largest[L_VARIABLES], np.int64), np.empty(net.most_pairs)
+    nodes, arcs, residual, excess = workspace(largest[L_VARIABLES], net.most_pairs)
     for m in range(len(examples) - 1):
-        s, states, tables, first = (
-            examples[m, STRUCTURE],
-            examples[m, STATES],
-            examples[m, TABLES],
-            examples[m, VARIABLES],
-        )
+        s, states, first = examples[m, STRUCTURE], examples[m, STATES], examples[m, VARIABLES]
         n, v0, e0 = examples[m + 1, VARIABLES] - first, starts[s, N_VARIABLE], starts[s, N_PAIR]
         n_pairs = starts[s + 1, N_PAIR] - e0
-        constant = 0.0
+        constant = polynomial(
+            n, states, examples[m, TABLES], starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0, n_pairs, pairs,
+            v_scores, f_scores, linear, coupling,
+        )  # fmt: skip
+        least, tiny = roof_dual(
+            n, e0, n_pairs, pairs, v0, first_row, linear, coupling, nodes, arcs, residual, excess, state
+        )
+        bounds[m] = -(constant + least)
+        n_open = 0
         for v in range(n):
-            constant -= v_scores[states + 2 * v]
-            own[v] = v_scores[states + 2 * v] - v_scores[states + 2 * v + 1]
-        for q in range(starts[s, N_SINGLE], starts[s + 1, N_SINGLE]):
-            at = tables + singles[q, SINGLE_TABLE]
-            constant -= f_scores[at]
-            own[singles[q, SINGLE_VARIABLE]] += f_scores[at] - f_scores[at + 1]
-        for v in range(n):
-            field[v] = own[v]
-            linear[v] = own[v]
-        doubled, scale = False, 0.0
-        for e in range(n_pairs):
-            i, j, at = pairs[e0 + e, PAIR_I], pairs[e0 + e, PAIR_J], tables + pairs[e0 + e, PAIR_TABLE]
-            s00, s01, s10, s11 = f_scores[at], f_scores[at + 1], f_scores[at + 2], f_scores[at + 3]
-            d = (s01 + s10) - (s00 + s11)
-            if abs(d) <= NO_INTERACTION * max(max(abs(s00), abs(s01)), max(abs(s10), abs(s11))):
-                d = 0.0
-            constant -= s00
-            if d > 0.0:
-                doubled = True
-                constant -= 0.5 * d
-            field[i] += s00 - s10
-            field[j] += s00 - s01
-            linear[i] += s00 - s10 + 0.5 * d
-            linear[j] += s00 - s01 + 0.5 * d
-            coupling[e] = d
-            scale = max(scale, 0.5 * abs(d))
-
-        sides = 2 if doubled else 1
-        row0, n_rows = first_row[v0], 2 * n_pairs
-        for v in range(n):
-            constant += min(linear[v], 0.0)
-            excess[v] = -linear[v]
-            scale = max(scale, abs(linear[v]))
-            first_arc[v] = first_row[v0 + v] - row0
-        if doubled:
-            for v in range(n):
-                excess[n + v] = linear[v]
-                first_arc[n + v] = n_rows + first_arc[v]
-        first_arc[sides * n] = sides * n_rows
-        for e in range(n_pairs):
-            i, j = pairs[e0 + e, PAIR_I], pairs[e0 + e, PAIR_J]
-            at_i, at_j, capacity = pairs[e0 + e, PAIR_ROW_I], pairs[e0 + e, PAIR_ROW_J], 0.5 * abs(coupling[e])
-            crosses = 1 if coupling[e] > 0.0 else 0
-            for side in range(sides):
-                # The normal form is the same seen from either literal and either end, so all four arcs are alike.
-                other = side ^ crosses
-                one, back = side * n_rows + at_i, other * n_rows + at_j
-                heads[one], heads[back] = other * n + j, side * n + i
-                reverse[one], reverse[back] = back, one
-                residual[one] = capacity
-                residual[back] = capacity
-
-        tiny = SATURATED * scale
-        flow = _max_flow(sides * n, first_arc, heads, reverse, residual, excess, level, current, queue, path, tiny)
-        bounds[m] = -(constant + (0.5 * flow if doubled else flow))
-        n_ambiguous = 0
-        for v in range(n):
-            share = 1.0 if level[v] >= 0 else 0.0
-            # Rounding could have both literals reached; that decides nothing either.
-            if doubled and (level[v] >= 0) == (level[n + v] >= 0):
-                share = 0.5
-                n_ambiguous += 1
+            share = 0.5 if state[v] == OPEN else float(state[v])
             marginals[states + 2 * v] = 1.0 - share
             marginals[states + 2 * v + 1] = share
-            ambiguous[first + v] = share == 0.5
-            labels[first + v] = 1 if share == 1.0 or (share == 0.5 and own[v] < 0.0) else 0
-        if n_ambiguous > 0:
-            _round(first, n, v0, first_row, rows, field, coupling, ambiguous, labels, tiny)
+            ambiguous[first + v] = state[v] == OPEN
+            if state[v] == OPEN:
+                opened[n_open] = v
+                n_open += 1
+                state[v] = 1 if scheme == HALF_UP or v_scores[states + 2 * v] < v_scores[states + 2 * v + 1] else 0
+        if scheme == REPAIR and n_open > 0:
+            repair(v0, first_row, rows, linear, coupling, n_open, opened, state, tiny)
+        for v in range(n):
+            labels[first + v] = state[v]
 
 
 @inner
-def _max_flow(
-    n_nodes: int, first_arc: Any, heads: Any, reverse: Any, residual: Any, excess: Any, level: Any, current: Any,
-    queue: Any, path: Any, tiny: float,
+def workspace(n: int, n_pairs: int) -> Any:
+    """Room for the doubled graph of n variables."""
+    return (
+        np.empty((2 * n + 1, 8), np.int32),
+        np.empty((4 * n_pairs, 2), np.int32),
+        np.empty(4 * n_pairs),
+        np.empty(2 * n),
+    )
+
+
+@inner
+def polynomial(
+    n: int, states: int, tables: int, q0: int, q1: int, singles: Any, e0: int, n_pairs: int, pairs: Any, v_scores: Any,
+    f_scores: Any, linear: Any, coupling: Any,
 ) -> float:  # fmt: skip
-    """Dinic's flow from nodes of positive to nodes of negative excess; the source still reaches those of level >= 0."""
+    """Write minus the score of an example as E(x); returns its constant."""
+    constant = 0.0
+    for v in range(n):
+        constant -= v_scores[states + 2 * v]
+        linear[v] = v_scores[states + 2 * v] - v_scores[states + 2 * v + 1]
+    for q in range(q0, q1):
+        at = tables + singles[q, SINGLE_TABLE]
+        constant -= f_scores[at]
+        linear[singles[q, SINGLE_VARIABLE]] += f_scores[at] - f_scores[at + 1]
+    for e in range(n_pairs):
+        at = tables + pairs[e0 + e, PAIR_TABLE]
+        s00, s01, s10, s11 = f_scores[at], f_scores[at + 1], f_scores[at + 2], f_scores[at + 3]
+        constant -= s00
+        linear[pairs[e0 + e, PAIR_I]] += s00 - s10
+        linear[pairs[e0 + e, PAIR_J]] += s00 - s01
+        coupling[e] = interaction(s00, s01, s10, s11)
+    return constant
+
+
+@inner
+def interaction(s00: float, s01: float, s10: float, s11: float) -> float:
+    """The coefficient of x_i x_j in minus the score of a pair."""
+    d = (s01 + s10) - (s00 + s11)
+    return 0.0 if abs(d) <= NO_INTERACTION * max(max(abs(s00), abs(s01)), max(abs(s10), abs(s11))) else d
+
+
+@inner
+def roof_dual(
+    n: int, e0: int, n_pairs: int, pairs: Any, v0: int, first_row: Any, linear: Any, coupling: Any, nodes: Any,
+    arcs: Any, residual: Any, excess: Any, state: Any,
+) -> tuple[float, float]:  # fmt: skip
+    """Relax E without its constant; returns the minimum and what counts as 0, and leaves 0, 1 or OPEN in `state`."""
+    constant, scale, doubled = 0.0, 0.0, False
+    for v in range(n):
+        excess[v] = -linear[v]
+    for e in range(n_pairs):
+        half = 0.5 * coupling[e]
+        excess[pairs[e0 + e, PAIR_I]] -= half
+        excess[pairs[e0 + e, PAIR_J]] -= half
+        if half > 0.0:
+            doubled = True
+            constant -= half
+        scale = max(scale, abs(half))
+
+    sides = 2 if doubled else 1
+    row0, n_rows = first_row[v0], 2 * n_pairs
+    for v in range(n):
+        constant -= max(excess[v], 0.0)
+        scale = max(scale, abs(excess[v]))
+        nodes[v, FIRST] = first_row[v0 + v] - row0
+    if doubled:
+        for v in range(n):
+            excess[n + v] = -excess[v]
+            nodes[n + v, FIRST] = n_rows + nodes[v, FIRST]
+    nodes[sides * n, FIRST] = sides * n_rows
+    for e in range(n_pairs):
+        i, j = pairs[e0 + e, PAIR_I], pairs[e0 + e, PAIR_J]
+        at_i, at_j, capacity = pairs[e0 + e, PAIR_ROW_I], pairs[e0 + e, PAIR_ROW_J], 0.5 * abs(coupling[e])
+        crosses = 1 if coupling[e] > 0.0 else 0
+        for side in range(sides):
+            # The normal form is the same seen from either literal and either end, so all four arcs are alike.
+            other = side ^ crosses
+            one, back = side * n_rows + at_i, other * n_rows + at_j
+            arcs[one, HEAD], arcs[back, HEAD] = other * n + j, side * n + i
+            arcs[one, REVERSE], arcs[back, REVERSE] = back, one
+            residual[one] = capacity
+            residual[back] = capacity
+
+    tiny = SATURATED * scale
+    flow = max_flow(sides * n, sides * n_rows, nodes, arcs, residual, excess, tiny)
+    if not doubled:
+        for v in range(n):
+            state[v] = 1 if nodes[v, TREE] == SOURCE else 0
+        return constant + flow, tiny
+    n_open = 0
+    for v in range(n):
+        one, zero = nodes[v, TREE] == SOURCE, nodes[n + v, TREE] == SOURCE
+        state[v] = 1 if one else 0
+        if one == zero:
+            state[v] = OPEN
+            n_open += 1
+    if n_open > 0:
+        _settle_ties(n, n_rows, nodes, arcs, residual, tiny, state)
+    return constant + 0.5 * flow, tiny
+
+
+@inner
+def max_flow(
+    n_nodes: int, n_arcs: int, nodes: Any, arcs: Any, residual: Any, excess: Any, tiny: float
+) -> float:  # fmt: skip
+    """Largest flow from nodes of positive to nodes of negative excess; the source still reaches those in its TREE."""
+    flow = 0.0
+    # Much of the flow takes one arc, and needs no search.
+    for u in range(n_nodes):
+        if excess[u] > tiny:
+            for arc in range(nodes[u, FIRST], nodes[u + 1, FIRST]):
+                v = arcs[arc, HEAD]
+                if excess[v] < -tiny and residual[arc] > tiny:
+                    amount = min(min(excess[u], -excess[v]), residual[arc])
+                    flow += amount
+                    excess[u] -= amount
+                    excess[v] += amount
+                    residual[arc] -= amount
+                    residual[arcs[arc, REVERSE]] += amount
+                    if excess[u] <= tiny:
+                        break
+    if n_arcs > DENSE * n_nodes:
+        return flow + _flow_by_levels(n_nodes, nodes, arcs, residual, excess, tiny)
+    return flow + _flow_by_trees(n_nodes, nodes, arcs, residual, excess, tiny)
+
+
+@inner
+def _flow_by_levels(n_nodes: int, nodes: Any, arcs: Any, residual: Any, excess: Any, tiny: float) -> float:
+    """Dinic's algorithm."""
     flow = 0.0
     while True:
         # Levels: distances from the source, as far as the nearest nodes that lead to the sink.
         n_sources = 0
         for u in range(n_nodes):
-            level[u] = -1
+            nodes[u, LEVEL] = -1
             if excess[u] > tiny:
-                level[u] = 0
-                queue[n_sources] = u
+                nodes[u, LEVEL] = 0
+                nodes[n_sources, QUEUE] = u
                 n_sources += 1
         done, reached, target = 0, n_sources, n_nodes
         while done < reached:
-            u = queue[done]
+            u = nodes[done, QUEUE]
             done += 1
-            distance = level[u] + 1
+            distance = nodes[u, LEVEL] + 1
             if distance > target:
                 break
-            for arc in range(first_arc[u], first_arc[u + 1]):
-                v = heads[arc]
-                if level[v] < 0 and residual[arc] > tiny:
-                    level[v] = distance
-                    queue[reached] = v
+            for arc in range(nodes[u, FIRST], nodes[u + 1, FIRST]):
+                v = arcs[arc, HEAD]
+                if nodes[v, LEVEL] < 0 and residual[arc] > tiny:
+                    nodes[v, LEVEL] = distance
+                    nodes[reached, QUEUE] = v
                     reached += 1
                     if excess[v] < -tiny:
                         target = distance
         if target == n_nodes:
+            for u in range(n_nodes):
+                nodes[u, TREE] = SOURCE if nodes[u, LEVEL] >= 0 else FREE
             return flow
         for q in range(reached):
-            current[queue[q]] = first_arc[queue[q]]
+            u = nodes[q, QUEUE]
+            nodes[u, CURSOR] = nodes[u, FIRST]
 
         # Blocking flow: paths that go up one level an arc, depth first; an arc found useless is not tried again.
         for q in range(n_sources):
-            source = queue[q]
+            source = nodes[q, QUEUE]
             u, depth = source, 0
             while True:
                 if excess[u] < -tiny:
                     amount = min(excess[source], -excess[u])
                     for d in range(depth):
-                        amount = min(amount, residual[path[d]])
+                        amount = min(amount, residual[nodes[d, PATH]])
                     flow += amount
                     excess[source] -= amount
                     excess[u] += amount
                     keep = depth
                     for d in range(depth - 1, -1, -1):
-                        arc = path[d]
+                        arc = nodes[d, PATH]
                         residual[arc] -= amount
-                        residual[reverse[arc]] += amount
+                        residual[arcs[arc, REVERSE]] += amount
                         if residual[arc] <= tiny:
                             keep = d
                     if excess[source] <= tiny:
                         break
                     if keep < depth:
                         depth = keep
-                        u = heads[reverse[path[keep]]]
+                        u = arcs[arcs[nodes[keep, PATH], REVERSE], HEAD]
                     continue
-                arc, end = current[u], first_arc[u + 1]
-                if level[u] >= target:
+                arc, end, above = nodes[u, CURSOR], nodes[u + 1, FIRST], nodes[u, LEVEL] + 1
+                if above > target:
                     arc = end
-                while arc < end and not (residual[arc] > tiny and level[heads[arc]] == level[u] + 1):
+                while arc < end and not (nodes[arcs[arc, HEAD], LEVEL] == above and residual[arc] > tiny):
                     arc += 1
-                current[u] = arc
+                nodes[u, CURSOR] = arc
                 if arc < end:
-                    path[depth] = arc
+                    nodes[depth, PATH] = arc
                     depth += 1
-                    u = heads[arc]
+                    u = arcs[arc, HEAD]
                 elif depth == 0:
                     break
                 else:
                     # A dead end for all other paths of this phase, too.
-                    level[u] = -1
+                    nodes[u, LEVEL] = -1
                     depth -= 1
-                    u = heads[reverse[path[depth]]]
-                    current[u] += 1
+                    u = arcs[arcs[nodes[depth, PATH], REVERSE], HEAD]
+                    nodes[u, CURSOR] += 1
 
 
 @inner
-def _round(
-    first: int, n: int, v0: int, first_row: Any, rows: Any, field: Any, coupling: Any, ambiguous: Any, labels: Any,
-    tiny: float,
-) -> None:  # fmt: skip
-    """Change the ambiguous variable that gains most, until none gains; field comes in as the linear costs of E."""
+def _flow_by_trees(n_nodes: int, nodes: Any, arcs: Any, residual: Any, excess: Any, tiny: float) -> float:
+    """Boykov and Kolmogorov's algorithm."""
+    queued, flow, now = 0, 0.0, 0
+    for u in range(n_nodes):
+        nodes[u, TREE], nodes[u, QUEUED] = FREE, 0
+        if abs(excess[u]) > tiny:
+            nodes[u, TREE] = SOURCE if excess[u] > 0.0 else SINK
+            nodes[u, PARENT], nodes[u, STAMP], nodes[u, DISTANCE] = TERMINAL, 0, 1
+            nodes[queued, QUEUE], nodes[u, QUEUED] = u, 1
+            queued += 1
+    at = 0
+    end = queued if queued < n_nodes else 0
+    while queued > 0:
+        u = nodes[at, QUEUE]
+        at = at + 1 if at + 1 < n_nodes else 0
+        queued -= 1
+        nodes[u, QUEUED] = 0
+        tree = nodes[u, TREE]
+        if tree == FREE:
+            continue
+        for arc in range(nodes[u, FIRST], nodes[u + 1, FIRST]):
+            v = arcs[arc, HEAD]
+            # Most neighbours have nothing to say, and are told by their own row.
+            if nodes[v, TREE] == tree and nodes[v, DISTANCE] <= nodes[u, DISTANCE]:
+                continue
+            back = arcs[arc, REVERSE]
+            forth = arc if tree == SOURCE else back
+            # Trees may touch at this arc several times, each time by other ways to the terminals.
+            while nodes[v, TREE] == SOURCE + SINK - tree and nodes[u, TREE] == tree and residual[forth] > tiny:
+                now += 1
+                amount, n_orphans = _augment(forth, nodes, arcs, residual, excess, tiny)
+                flow += amount
+                done = 0
+                while done < n_orphans:
+                    orphan = nodes[done, ORPHANS]
+                    done += 1
+                    if _adopt(orphan, now, nodes, arcs, residual, tiny):
+                        continue
+                    side = nodes[orphan, TREE]
+                    nodes[orphan, TREE] = FREE
+                    for a in range(nodes[orphan, FIRST], nodes[orphan + 1, FIRST]):
+                        w, b = arcs[a, HEAD], arcs[a, REVERSE]
+                        if nodes[w, TREE] != side:
+                            continue
+                        if nodes[w, QUEUED] == 0 and residual[b if side == SOURCE else a] > tiny:
+                            nodes[end, QUEUE], nodes[w, QUEUED] = w, 1
+                            end = end + 1 if end + 1 < n_nodes else 0
+                            queued += 1
+                        if nodes[w, PARENT] == b:
+                            nodes[w, PARENT] = ORPHAN
+                            nodes[n_orphans, ORPHANS] = w
+                            n_orphans += 1
+            if nodes[u, TREE] != tree:
+                break
+            if residual[forth] <= tiny:
+                continue
+            if nodes[v, TREE] == FREE:
+                nodes[v, TREE], nodes[v, PARENT] = tree, back
+                nodes[v, STAMP], nodes[v, DISTANCE] = nodes[u, STAMP], nodes[u, DISTANCE] + 1
+                if nodes[v, QUEUED] == 0:
+                    nodes[end, QUEUE], nodes[v, QUEUED] = v, 1
+                    end = end + 1 if end + 1 < n_nodes else 0
+                    queued += 1
+            elif nodes[v, STAMP] <= nodes[u, STAMP]:
+                # Nearer to the terminal this way.
+                nodes[v, PARENT] = back
+                nodes[v, STAMP], nodes[v, DISTANCE] = nodes[u, STAMP], nodes[u, DISTANCE] + 1
+    return flow
+
+
+@inner
+def _augment(middle: int, nodes: Any, arcs: Any, residual: Any, excess: Any, tiny: float) -> tuple[float, int]:
+    """Send what fits from the source's tree over the arc to the sink's; returns it, and how many nodes lost parents."""
+    amount = residual[middle]
+    for side in (SOURCE, SINK):
+        u = arcs[arcs[middle, REVERSE] if side == SOURCE else middle, HEAD]
+        up = nodes[u, PARENT]
+        while up != TERMINAL:
+            amount = min(amount, residual[arcs[up, REVERSE] if side == SOURCE else up])
+            u = arcs[up, HEAD]
+            up = nodes[u, PARENT]
+        amount = min(amount, abs(excess[u]))
+    n_orphans = 0
+    residual[middle] -= amount
+    residual[arcs[middle, REVERSE]] += amount
+    for side in (SOURCE, SINK):
+        u = arcs[arcs[middle, REVERSE] if side == SOURCE else middle, HEAD]
+        up = nodes[u, PARENT]
+        while up != TERMINAL:
+            down = arcs[up, REVERSE]
+            used, back = (down, up) if side == SOURCE else (up, down)
+            residual[used] -= amount
+            residual[back] += amount
+            if residual[used] <= tiny:
+                nodes[u, PARENT] = ORPHAN
+                nodes[n_orphans, ORPHANS] = u
+                n_orphans += 1
+            u = arcs[up, HEAD]
+            up = nodes[u, PARENT]
+        excess[u] -= amount if side == SOURCE else -amount
+        if abs(excess[u]) <= tiny:
+            nodes[u, PARENT] = ORPHAN
+            nodes[n_orphans, ORPHANS] = u
+            n_orphans += 1
+    return amount, n_orphans
+
+
+@inner
+def _adopt(u: int, now: int, nodes: Any, arcs: Any, residual: Any, tiny: float) -> bool:
+    """Hang an orphan on the neighbour of its tree that is nearest to the terminal, if there is one."""
+    tree, nearest, chosen = nodes[u, TREE], FAR, ORPHAN
+    for arc in range(nodes[u, FIRST], nodes[u + 1, FIRST]):
+        v = arcs[arc, HEAD]
+        if nodes[v, TREE] != tree or residual[arcs[arc, REVERSE] if tree == SOURCE else arc] <= tiny:
+            continue
+        # Follow the parents up to a node whose distance is known to be of this round, to the terminal, or to an orphan.
+        w, length = v, 0
+        while nodes[w, STAMP] != now:
+            length += 1
+            up = nodes[w, PARENT]
+            if up == TERMINAL:
+                nodes[w, STAMP], nodes[w, DISTANCE] = now, 1
+                length -= 1
+            elif up == ORPHAN:
+                length = FAR
+                break
+            else:
+                w = arcs[up, HEAD]
+        if length == FAR:
+            continue
+        length += nodes[w, DISTANCE]
+        if length < nearest:
+            nearest, chosen = length, arc
+        w = v
+        while nodes[w, STAMP] != now:
+            nodes[w, STAMP], nodes[w, DISTANCE] = now, length
+            length -= 1
+            w = arcs[nodes[w, PARENT], HEAD]
+    if chosen == ORPHAN:
+        return False
+    nodes[u, PARENT], nodes[u, STAMP], nodes[u, DISTANCE] = chosen, now, nearest + 1
+    return True
+
+
+@inner
+def _settle_ties(n: int, n_rows: int, nodes: Any, arcs: Any, residual: Any, tiny: float, state: Any) -> None:
+    """Decide the open variables whose literals lie in different components of what is left of the graph."""
     for v in range(n):
-        if ambiguous[first + v]:
-            for r in range(first_row[v0 + v], first_row[v0 + v + 1]):
-                if labels[first + rows[r, ROW_OTHER]] == 1:
-                    field[v] += coupling[rows[r, ROW_PAIR]]
+        for u in (v, n + v):
+            nodes[u, ORDER], nodes[u, COMPONENT] = 0, NOT_YET if state[v] == OPEN else OUTSIDE
+    # The mean of the flow and its mirror image, in which u -> v is (not v) -> (not u).
+    for u in range(2 * n):
+        if nodes[u, COMPONENT] == NOT_YET:
+            for arc in range(nodes[u, FIRST], nodes[u + 1, FIRST]):
+                back = arcs[arc, REVERSE]
+                image = back - n_rows if back >= n_rows else back + n_rows
+                if arc < image and nodes[arcs[arc, HEAD], COMPONENT] == NOT_YET:
+                    mean = 0.5 * (residual[arc] + residual[image])
+                    residual[arc], residual[image] = mean, mean
+    _components(2 * n, nodes, arcs, residual, tiny)
+    for v in range(n):
+        if state[v] == OPEN and nodes[v, COMPONENT] != nodes[n + v, COMPONENT]:
+            state[v] = 1 if nodes[v, COMPONENT] < nodes[n + v, COMPONENT] else 0
+
+
+@inner
+def _components(n_nodes: int, nodes: Any, arcs: Any, residual: Any, tiny: float) -> None:
+    """Number the strongly connected components, each after all that it leads to (Tarjan's algorithm)."""
+    order, n_components, n_waiting = 0, 0, 0
+    for root in range(n_nodes):
+        if nodes[root, COMPONENT] != NOT_YET:
+            continue
+        depth = 0
+        nodes[0, CALLS] = root
+        while depth >= 0:
+            u = nodes[depth, CALLS]
+            if nodes[u, ORDER] == 0:
+                order += 1
+                nodes[u, ORDER], nodes[u, LOW], nodes[u, CURSOR] = order, order, nodes[u, FIRST]
+                nodes[n_waiting, WAITING] = u
+                n_waiting += 1
+            arc, end, entered = nodes[u, CURSOR], nodes[u + 1, FIRST], False
+            while arc < end:
+                v = arcs[arc, HEAD]
+                if nodes[v, COMPONENT] == NOT_YET and residual[arc] > tiny:
+                    if nodes[v, ORDER] == 0:
+                        # The arc is looked at again on the way back, when LOW of v is known.
+                        depth += 1
+                        nodes[depth, CALLS] = v
+                        entered = True
+                        break
+                    nodes[u, LOW] = min(nodes[u, LOW], nodes[v, LOW])
+                arc += 1
+            nodes[u, CURSOR] = arc
+            if entered:
+                continue
+            if nodes[u, LOW] == nodes[u, ORDER]:
+                v = -1
+                while v != u:
+                    n_waiting -= 1
+                    v = nodes[n_waiting, WAITING]
+                    nodes[v, COMPONENT] = n_components
+                n_components += 1
+            depth -= 1
+
+
+@inner
+def repair(
+    v0: int, first_row: Any, rows: Any, field: Any, coupling: Any, n_open: int, opened: Any, state: Any, tiny: float
+) -> None:
+    """Change the variable that gains most, of those listed, until none gains; field comes in as linear costs of E."""
+    for k in range(n_open):
+        for r in range(first_row[v0 + opened[k]], first_row[v0 + opened[k] + 1]):
+            if state[rows[r, ROW_OTHER]] == 1:
+                field[opened[k]] += coupling[rows[r, ROW_PAIR]]
     while True:
         # field is now what x_v = 1 costs in place of 0, given the others.
         best, chosen = tiny, -1
-        for v in range(n):
-            if ambiguous[first + v]:
-                gain = field[v] if labels[first + v] == 1 else -field[v]
-                if gain > best:
-                    best, chosen = gain, v
+        for k in range(n_open):
+            gain = field[opened[k]] if state[opened[k]] == 1 else -field[opened[k]]
+            if gain > best:
+                best, chosen = gain, opened[k]
         if chosen < 0:
             return
-        labels[first + chosen] = 1 - labels[first + chosen]
-        sign = 1.0 if labels[first + chosen] == 1 else -1.0
+        state[chosen] = 1 - state[chosen]
+        sign = 1.0 if state[chosen] == 1 else -1.0
         for r in range(first_row[v0 + chosen], first_row[v0 + chosen + 1]):
             field[rows[r, ROW_OTHER]] += sign * coupling[rows[r, ROW_PAIR]]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from maxmargin.errors import OptionError
 from maxmargin.kernels import kernel
 from maxmargin.problems.layout import (
     I_FACTOR,
@@ -25,6 +26,19 @@ from maxmargin.problems.layout import (
     VARIABLES,
     joint_state,
 )
+
+HALF_UP, UNARY, REPAIR = range(3)
+#: All rounding schemes by name.
+SCHEMES = {"half-up": HALF_UP, "unary": UNARY, "repair": REPAIR}
+
+
+def check_rounding(name: str) -> str:
+    """The name of a rounding scheme, or a sentence."""
+    if name not in SCHEMES:
+        known = ", ".join(f'"{one}"' for one in SCHEMES)
+        raise OptionError(f"There is no rounding {name!r}; known names are {known}.")
+    return name
+
 
 # ------------------------------------------------------------------------------------------------------- kernels
 

@@ -16,7 +16,8 @@ the factor's table:
 No message is ever divided out, so forbidden states (-inf) cause no NaN, and low temperatures no cancellation: every
 exponent is a difference to the largest one with the same y_p, hence at most 0.
 
-The order of factors is a property of a structure, computed once; examples walk it over their own scores.
+The order of factors is a property of a structure, computed once (`schedule`); examples walk it over their own scores.
+`max_product_one` and `sum_product_one` do one example, for other compiled loops to call.
 """
 
 from __future__ import annotations
@@ -96,14 +97,14 @@ class Trees:
         """Name the first example whose graph has a cycle, if there is one."""
         if graphs.is_forest:
             return None
-        cyclic = np.flatnonzero(~_forests(graphs)[graphs.structure_of])
+        cyclic = np.flatnonzero(~forests(graphs)[graphs.structure_of])
         return f"The trees engine needs graphs without cycles, but the graph of example {cyclic[0]} has a cycle."
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find the best labeling of every example by max-product."""
         scores = self._check(graphs, scores)
         labels, a = np.empty(len(graphs.labels), np.int32), graphs.arrays
-        failed = _max_product(a.examples, a.largest, _schedule(graphs), scores.variables, scores.factors, labels)
+        failed = _max_product(a.examples, a.largest, schedule(graphs), scores.variables, scores.factors, labels)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return exact_result(graphs, scores, labels)
@@ -113,8 +114,10 @@ class Trees:
         temperature = check_temperature(temperature)
         scores = self._check(graphs, scores)
         out = Marginals(np.empty(len(scores.variables)), np.empty(len(scores.factors)), np.empty(graphs.n_examples))
-        a, schedule = graphs.arrays, _schedule(graphs)
-        failed = _sum_product(a.examples, a.largest, schedule, scores.variables, scores.factors, temperature, *out)
+        a = graphs.arrays
+        failed = _sum_product(
+            a.examples, a.largest, schedule(graphs), scores.variables, scores.factors, temperature, *out
+        )
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return out
@@ -127,12 +130,14 @@ class Trees:
 
 
 @once_per_structures
-def _forests(graphs: FactorGraphs) -> NDArray[np.bool_]:
+def forests(graphs: FactorGraphs) -> NDArray[np.bool_]:
+    """Whether each structure's graph has no cycle."""
     return np.array([structure.is_forest() for structure in graphs.structures], bool)
 
 
 @once_per_structures
-def _schedule(graphs: FactorGraphs) -> Schedule:
+def schedule(graphs: FactorGraphs) -> Schedule:
+    """The order of the factors of all structures; `max_product_one` and `sum_product_one` walk it."""
     a = graphs.arrays
     walks = [_walk(structure) for structure in graphs.structures]
     n_factors = np.diff(a.structures[:, S_FACTORS])
@@ -215,75 +220,94 @@ def _max_product(examples: Any, largest: Any, schedule: Any, v_scores: Any, f_sc
     up, heard = np.empty(largest[L_STATES]), np.empty(largest[L_STATES])
     table, chosen = np.empty(largest[L_TABLE]), np.empty(largest[L_DELTAS], np.int64)
     for m in range(len(examples) - 1):
-        s, first, states, tables = (
-            examples[m, STRUCTURE],
-            examples[m, VARIABLES],
-            examples[m, STATES],
-            examples[m, TABLES],
-        )
-        for i in range(examples[m + 1, STATES] - states):
-            up[i] = v_scores[states + i]
-
-        for q in range(start[s, 0], start[s + 1, 0]):
-            at, size, parent = tables + steps[q, T_TABLE], steps[q, T_SIZE], steps[q, T_PARENT]
-            to, n, stride = ends[parent, E_STATE], ends[parent, E_STATES], ends[parent, E_STRIDE]
-            if steps[q, T_END] - parent == 2:
-                below, n_below = ends[parent + 1, E_STATE], ends[parent + 1, E_STATES]
-                if stride == 1:
-                    _max_columns(f_scores[at : at + size], up[below : below + n_below], heard)
-                else:
-                    _max_rows(f_scores[at : at + size], up[below : below + n_below], heard)
-            else:
-                for y in range(size):
-                    table[y] = f_scores[at + y]
-                for e in range(parent + 1, steps[q, T_END]):
-                    slot_add(
-                        table, 0, ends[e, E_OUTER], ends[e, E_STATES], ends[e, E_STRIDE], up, ends[e, E_STATE], 1.0
-                    )
-                _slot_best(table, size, n, stride, heard, chosen, steps[q, T_ROOM])
-            for k in range(n):
-                up[to + k] += heard[k]
-
-        for r in range(start[s, 1], start[s + 1, 1]):
-            at = roots[r, 1]
-            best = 0
-            for k in range(1, roots[r, 2]):
-                if up[at + k] > up[at + best]:
-                    best = k
-            if up[at + best] == -np.inf:
-                return m
-            labels[first + roots[r, 0]] = best
-
-        for q in range(start[s + 1, 0] - 1, start[s, 0] - 1, -1):
-            parent = steps[q, T_PARENT]
-            k = labels[first + ends[parent, E_VARIABLE]]
-            if steps[q, T_END] - parent == 2:
-                at, stride = tables + steps[q, T_TABLE] + k * ends[parent, E_STRIDE], ends[parent + 1, E_STRIDE]
-                below = ends[parent + 1, E_STATE]
-                top, best = -np.inf, 0
-                for i in range(ends[parent + 1, E_STATES]):
-                    value = f_scores[at + i * stride] + up[below + i]
-                    if value > top:
-                        top, best = value, i
-                labels[first + ends[parent + 1, E_VARIABLE]] = best
-            else:
-                y = chosen[steps[q, T_ROOM] + k]
-                for e in range(parent + 1, steps[q, T_END]):
-                    labels[first + ends[e, E_VARIABLE]] = (y // ends[e, E_STRIDE]) % ends[e, E_STATES]
+        states = examples[m, STATES]
+        best = max_product_one(
+            examples[m, STRUCTURE], examples[m + 1, STATES] - states, start, steps, ends, roots,
+            v_scores, states, f_scores, examples[m, TABLES], up, heard, table, chosen, labels, examples[m, VARIABLES],
+        )  # fmt: skip
+        # Not true of NaN either.
+        if not best > -np.inf:
+            return m
     return -1
 
 
 @inner
+def max_product_one(
+    s: int, n_states: int, start: Any, steps: Any, ends: Any, roots: Any, v_scores: Any, v_at: int, f_scores: Any,
+    f_at: int, up: Any, heard: Any, table: Any, chosen: Any, labels: Any, first: int,
+) -> float:  # fmt: skip
+    """Best labeling of one example of structure s into labels[first:], and its score; -inf if none is allowed.
+
+    `start`, `steps`, `ends`, `roots` are those of `schedule`. The example's n_states scores of variables begin at
+    v_scores[v_at], those of its factors at f_scores[f_at]. Room to work in, by the columns of `largest`: up (L_STATES),
+    heard (L_STATES), table (L_TABLE), and chosen (L_DELTAS), which holds whole numbers.
+    """
+    for i in range(n_states):
+        up[i] = v_scores[v_at + i]
+
+    for q in range(start[s, 0], start[s + 1, 0]):
+        at, size, parent = f_at + steps[q, T_TABLE], steps[q, T_SIZE], steps[q, T_PARENT]
+        to, n, stride = ends[parent, E_STATE], ends[parent, E_STATES], ends[parent, E_STRIDE]
+        if steps[q, T_END] - parent == 2:
+            below, n_below = ends[parent + 1, E_STATE], ends[parent + 1, E_STATES]
+            if stride == 1:
+                _max_columns(f_scores[at : at + size], up[below : below + n_below], heard)
+            else:
+                _max_rows(f_scores[at : at + size], up[below : below + n_below], heard)
+        else:
+            for y in range(size):
+                table[y] = f_scores[at + y]
+            for e in range(parent + 1, steps[q, T_END]):
+                slot_add(table, 0, ends[e, E_OUTER], ends[e, E_STATES], ends[e, E_STRIDE], up, ends[e, E_STATE], 1.0)
+            _slot_best(table, size, n, stride, heard, chosen, steps[q, T_ROOM])
+        for k in range(n):
+            up[to + k] += heard[k]
+
+    value = 0.0
+    for r in range(start[s, 1], start[s + 1, 1]):
+        at = roots[r, 1]
+        best = 0
+        for k in range(1, roots[r, 2]):
+            if up[at + k] > up[at + best]:
+                best = k
+        value += up[at + best]
+        labels[first + roots[r, 0]] = best
+
+    for q in range(start[s + 1, 0] - 1, start[s, 0] - 1, -1):
+        parent = steps[q, T_PARENT]
+        k = labels[first + ends[parent, E_VARIABLE]]
+        if steps[q, T_END] - parent == 2:
+            at, stride = f_at + steps[q, T_TABLE] + k * ends[parent, E_STRIDE], ends[parent + 1, E_STRIDE]
+            below = ends[parent + 1, E_STATE]
+            top, best = -np.inf, 0
+            for i in range(ends[parent + 1, E_STATES]):
+                score = f_scores[at + i * stride] + up[below + i]
+                if score > top:
+                    top, best = score, i
+            labels[first + ends[parent + 1, E_VARIABLE]] = best
+        else:
+            y = chosen[steps[q, T_ROOM] + k]
+            for e in range(parent + 1, steps[q, T_END]):
+                labels[first + ends[e, E_VARIABLE]] = (y // ends[e, E_STRIDE]) % ends[e, E_STATES]
+    return value
+
+
+@inner
 def _max_columns(table: Any, child: Any, out: Any) -> None:
-    """out[k] = max_i table[i, k] + child[i]; the inner loop is along rows, where it compiles to vector instructions."""
+    """out[k] = max_i table[i, k] + child[i]; the inner loop is along rows, where it compiles to vector instructions.
+
+    Two rows at a time halve the traffic of `out`. Of an odd number the first row stands alone; of an even number it
+    counts twice.
+    """
     n = len(table) // len(child)
     for k in range(n):
-        out[k] = -np.inf
-    for i in range(len(child)):
-        row = table[i * n : i * n + n]
-        add = child[i]
+        out[k] = table[k] + child[0]
+    for i in range(len(child) % 2, len(child), 2):
+        one, two = table[i * n : i * n + n], table[i * n + n : i * n + 2 * n]
+        add_one, add_two = child[i], child[i + 1]
         for k in range(n):
-            value = row[k] + add
+            value, other = one[k] + add_one, two[k] + add_two
+            value = other if other > value else value
             out[k] = value if value > out[k] else out[k]
 
 
@@ -329,52 +353,72 @@ def _sum_product(
     start, steps, ends, roots = schedule.start, schedule.steps, schedule.ends, schedule.roots
     up, most, total = np.empty(largest[L_STATES]), np.empty(largest[L_STATES]), np.empty(largest[L_DELTAS])
     for m in range(len(examples) - 1):
-        s, states, tables = examples[m, STRUCTURE], examples[m, STATES], examples[m, TABLES]
-        for i in range(examples[m + 1, STATES] - states):
-            up[i] = v_scores[states + i]
-            out_v[states + i] = 0.0
-
-        for q in range(start[s, 0], start[s + 1, 0]):
-            at, size, room, parent = tables + steps[q, T_TABLE], steps[q, T_SIZE], steps[q, T_ROOM], steps[q, T_PARENT]
-            for y in range(at, at + size):
-                out_f[y] = f_scores[y]
-            for e in range(parent + 1, steps[q, T_END]):
-                slot_add(out_f, at, ends[e, E_OUTER], ends[e, E_STATES], ends[e, E_STRIDE], up, ends[e, E_STATE], 1.0)
-            to, n, stride = ends[parent, E_STATE], ends[parent, E_STATES], ends[parent, E_STRIDE]
-            slot_max(out_f, at, ends[parent, E_OUTER], n, stride, most, 0)
-            _exponentiate(out_f, at, size, n, stride, temperature, most, total, room)
-            for k in range(n):
-                up[to + k] += most[k]
-                if total[room + k] > 1.0:
-                    up[to + k] += temperature * np.log(total[room + k])
-
-        log_partition[m] = 0.0
-        for r in range(start[s, 1], start[s + 1, 1]):
-            first, last = roots[r, 1], roots[r, 1] + roots[r, 2]
-            top = -np.inf
-            for i in range(first, last):
-                top = max(top, up[i])
-            if top == -np.inf:
-                return m
-            mass = 0.0
-            for i in range(first, last):
-                out_v[states + i] = np.exp((up[i] - top) / temperature)
-                mass += out_v[states + i]
-            for i in range(first, last):
-                out_v[states + i] /= mass
-            log_partition[m] += top + temperature * np.log(mass)
-
-        for q in range(start[s + 1, 0] - 1, start[s, 0] - 1, -1):
-            at, room, parent = tables + steps[q, T_TABLE], steps[q, T_ROOM], steps[q, T_PARENT]
-            n = ends[parent, E_STATES]
-            for k in range(n):
-                sent = total[room + k]
-                most[k] = out_v[states + ends[parent, E_STATE] + k] / sent if sent > 0.0 else 0.0
-            slot_scale(out_f, at, ends[parent, E_OUTER], n, ends[parent, E_STRIDE], most, 0)
-            for e in range(parent + 1, steps[q, T_END]):
-                to = states + ends[e, E_STATE]
-                slot_sum(out_f, at, ends[e, E_OUTER], ends[e, E_STATES], ends[e, E_STRIDE], out_v, to)
+        states, tables = examples[m, STATES], examples[m, TABLES]
+        log_partition[m] = sum_product_one(
+            examples[m, STRUCTURE], examples[m + 1, STATES] - states, start, steps, ends, roots,
+            v_scores, states, f_scores, tables, temperature, up, most, total, out_v, states, out_f, tables,
+        )  # fmt: skip
+        # Not true of NaN either.
+        if not log_partition[m] > -np.inf:
+            return m
     return -1
+
+
+@inner
+def sum_product_one(
+    s: int, n_states: int, start: Any, steps: Any, ends: Any, roots: Any, v_scores: Any, v_at: int, f_scores: Any,
+    f_at: int, temperature: float, up: Any, most: Any, total: Any, out_v: Any, v_to: int, out_f: Any, f_to: int,
+) -> float:  # fmt: skip
+    """Marginals of one example of structure s into out_v[v_to:] and out_f[f_to:], and its log partition function.
+
+    Where no labeling is allowed, that is -inf, and the marginals mean nothing. Scores and schedule are given as in
+    `max_product_one`; room to work in: up (L_STATES), most (L_STATES), total (L_DELTAS).
+    """
+    for i in range(n_states):
+        up[i] = v_scores[v_at + i]
+        out_v[v_to + i] = 0.0
+
+    for q in range(start[s, 0], start[s + 1, 0]):
+        here, size, room, parent = steps[q, T_TABLE], steps[q, T_SIZE], steps[q, T_ROOM], steps[q, T_PARENT]
+        at = f_to + here
+        for y in range(size):
+            out_f[at + y] = f_scores[f_at + here + y]
+        for e in range(parent + 1, steps[q, T_END]):
+            slot_add(out_f, at, ends[e, E_OUTER], ends[e, E_STATES], ends[e, E_STRIDE], up, ends[e, E_STATE], 1.0)
+        to, n, stride = ends[parent, E_STATE], ends[parent, E_STATES], ends[parent, E_STRIDE]
+        slot_max(out_f, at, ends[parent, E_OUTER], n, stride, most, 0)
+        _exponentiate(out_f, at, size, n, stride, temperature, most, total, room)
+        for k in range(n):
+            up[to + k] += most[k]
+            if total[room + k] > 1.0:
+                up[to + k] += temperature * np.log(total[room + k])
+
+    log_partition = 0.0
+    for r in range(start[s, 1], start[s + 1, 1]):
+        first, last = roots[r, 1], roots[r, 1] + roots[r, 2]
+        top = -np.inf
+        for i in range(first, last):
+            top = max(top, up[i])
+        if top == -np.inf:
+            return -np.inf
+        mass = 0.0
+        for i in range(first, last):
+            out_v[v_to + i] = np.exp((up[i] - top) / temperature)
+            mass += out_v[v_to + i]
+        for i in range(first, last):
+            out_v[v_to + i] /= mass
+        log_partition += top + temperature * np.log(mass)
+
+    for q in range(start[s + 1, 0] - 1, start[s, 0] - 1, -1):
+        at, room, parent = f_to + steps[q, T_TABLE], steps[q, T_ROOM], steps[q, T_PARENT]
+        n = ends[parent, E_STATES]
+        for k in range(n):
+            sent = total[room + k]
+            most[k] = out_v[v_to + ends[parent, E_STATE] + k] / sent if sent > 0.0 else 0.0
+        slot_scale(out_f, at, ends[parent, E_OUTER], n, ends[parent, E_STRIDE], most, 0)
+        for e in range(parent + 1, steps[q, T_END]):
+            slot_sum(out_f, at, ends[e, E_OUTER], ends[e, E_STATES], ends[e, E_STRIDE], out_v, v_to + ends[e, E_STATE])
+    return log_partition
 
 
 @inner

@@ -1,19 +1,22 @@
 """Shards of examples over Python threads; kernels release the interpreter lock.
 
-Shards depend on the number of examples alone, and each writes its own part of the output, so results do not depend on the
-number of threads.
+Shards depend on the examples alone, and each gives, or writes, its own part of the output, so results do not depend on
+the number of threads.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
 from maxmargin.errors import OptionError
+
+T = TypeVar("T")
 
 _SHARDS = 16
 
@@ -29,11 +32,24 @@ def n_threads(n_jobs: int | None) -> int:
 
 def run_shards(function: Callable[[int, int], None], n_examples: int, threads: int) -> None:
     """Call function(begin, end) for consecutive shards that cover all examples."""
-    cuts = np.linspace(0, n_examples, min(_SHARDS, n_examples) + 1).astype(int).tolist()
-    shards = list(itertools.pairwise(cuts))
-    if threads <= 1 or len(shards) == 1:
+    if threads <= 1:
         function(0, n_examples)
         return
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(function, begin, end) for begin, end in shards]:
-            done.result()
+    cuts = np.linspace(0, n_examples, min(_SHARDS, n_examples) + 1).astype(int).tolist()
+    map_shards(function, list(itertools.pairwise(cuts)), threads)
+
+
+def map_shards(function: Callable[[int, int], T], shards: Sequence[tuple[int, int]], threads: int) -> list[T]:
+    """Call function(begin, end) for every shard; the answers are in the order of the shards.
+
+    The error of the first shard that has one is raised, and shards that have not begun by then never do.
+    """
+    if threads <= 1 or len(shards) == 1:
+        return [function(begin, end) for begin, end in shards]
+    with ThreadPoolExecutor(min(threads, len(shards))) as pool:
+        started = [pool.submit(function, begin, end) for begin, end in shards]
+        try:
+            return [one.result() for one in started]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -1,0 +1,163 @@
+"""What BinarySVM and MultiClassSVM share: a class for each example, and so nothing to infer.
+
+Trained on ``1/(2C) |w|^2 + mean hinge``, where ``class_weight`` and ``sample_weight`` multiply the hinge of an example,
+and their products are scaled to mean 1: C means the same whatever they are.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from maxmargin.errors import DataError
+from maxmargin.estimators import labels as target
+from maxmargin.estimators.base import (
+    StructuredEstimator,
+    check_features,
+    check_parameters,
+    compare_columns,
+    remember_columns,
+    with_constant,
+)
+from maxmargin.problems import FactorGraphs
+
+
+class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
+    """Base of the classifiers of single examples; a task adds its problem and what its scores mean."""
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        class_weight: Any = None,
+        solver: Any = "auto",
+        inference: Any = "auto",
+        loss: Any = "hamming",
+        tol: float = 1e-3,
+        max_passes: int = 1000,
+        max_seconds: float | None = None,
+        fit_intercept: bool = True,
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(
+            C,
+            solver=solver,
+            inference=inference,
+            loss=loss,
+            tol=tol,
+            max_passes=max_passes,
+            max_seconds=max_seconds,
+            fit_intercept=fit_intercept,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+            warm_start=warm_start,
+            checkpoint=checkpoint,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+        y : array or list (n,)
+            The class of each example: strings, whole numbers, booleans or other values that are hashable.
+        sample_weight : array (n,), optional
+
+        Returns
+        -------
+        self
+        """
+        check_classifier_parameters(self)
+        values = target.column(y, type(self).__name__)
+        features = check_features(X)
+        _check_lengths(features.shape[0], len(values))
+        classes = target.distinct(values)
+        self._check_classes(classes)
+        states = target.states_of(values, classes)
+        by_class = target.class_weights(self.class_weight, classes, states)
+        weight = target.example_weights(sample_weight, len(states), "example")
+        problem = self._problem(
+            with_constant(features) if self.fit_intercept else features,
+            states,
+            len(classes),
+            "hamming" if _is_zero_one(self.loss) else target.cost_table(self.loss, classes),
+            weight if by_class is None else weight * by_class[states],
+        )
+        self._train(problem)
+        remember_columns(self, X)
+        self.classes_ = classes
+        self._name_weights()
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Best class of each example, (n,)."""
+        scores = self._scores(X)
+        best = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(np.int64)
+        return np.asarray(self.classes_[best])
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Fraction of the examples whose class is predicted right."""
+        check_is_fitted(self)
+        values = target.column(y, type(self).__name__)
+        states = target.states_of(values, self.classes_)
+        if (states < 0).any():
+            m = int(np.flatnonzero(states < 0)[0])
+            raise DataError(f"y[{m}] is {values[m]!r}, a class that was not seen in training.")
+        predicted = self.predict(X)
+        _check_lengths(len(predicted), len(states))
+        weight = target.example_weights(sample_weight, len(states), "example")
+        return float(np.average(predicted == self.classes_[states], weights=weight))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _scores(self, X: Any) -> NDArray[np.float64]:
+        """Score of each block of weights, (n, blocks)."""
+        check_is_fitted(self)
+        features = check_features(X)
+        compare_columns(self, X)
+        return np.asarray(features.matrix() @ self.coef_.T + self.intercept_)
+
+    def _check_classes(self, classes: NDArray[Any]) -> None:
+        target.check_several(classes, type(self).__name__)
+
+    def _problem(
+        self, features: Any, states: NDArray[np.int32], n_classes: int, loss: Any, weight: NDArray[np.float64]
+    ) -> FactorGraphs:
+        raise NotImplementedError
+
+    def _name_weights(self) -> None:
+        raise NotImplementedError
+
+
+def check_classifier_parameters(estimator: OneVariableClassifier) -> None:
+    """`check_parameters`, with "zero-one" as one more name: of one variable, it is the Hamming loss."""
+    plain = copy.copy(estimator)
+    if _is_zero_one(plain.loss):
+        plain.loss = "hamming"
+    check_parameters(plain)
+
+
+def _is_zero_one(loss: Any) -> bool:
+    return isinstance(loss, str) and loss == "zero-one"
+
+
+def _check_lengths(n_rows: int, n_targets: int) -> None:
+    if n_rows != n_targets:
+        raise DataError(f"X has {n_rows} rows, but y has {n_targets}; expected a class for each row of X.")

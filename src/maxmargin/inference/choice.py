@@ -1,0 +1,65 @@
+"""Which engine to use when the user leaves it open: exact where exact is cheap, else the best relaxation.
+
+For prediction (`choose`):
+
+1. graphs without cycles: `trees`;
+2. few labelings an example: `exhaustive`;
+3. a small induced width: `junction_tree`;
+4. binary variables in pairs: `graph_cut`, which is exact if all pairs are supermodular, or wherever it leaves nothing open;
+5. anything else: `dual_decomposition`, which is exact wherever its bound is met.
+
+For the oracle of a solver (`choose_oracle`), which is asked so often that time counts for more, and whose relaxation has a
+certificate of its own, binary pairs go to `graph_cut` before anything but `trees`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from maxmargin.inference.contract import Engine
+from maxmargin.inference.exhaustive import Exhaustive
+from maxmargin.inference.graph_cut import GraphCut
+from maxmargin.inference.junction_tree import JunctionTree
+from maxmargin.inference.trees import Trees
+from maxmargin.problems.factor_graphs import FactorGraphs
+
+#: Labelings, and entries of clique tables, of an example for which exactness counts as cheap.
+CHEAP_LABELINGS, CHEAP_ENTRIES = 2**10, 2**15
+
+
+def choose(graphs: FactorGraphs) -> tuple[Engine, str]:
+    """The engine that predicts, and why."""
+    exact = exact_engine(graphs)
+    if exact is not None:
+        return exact
+    cut = GraphCut()
+    if cut.refusal(graphs) is None:
+        return cut, "binary variables in pairs: a relaxation that is often exact"
+    from maxmargin.inference.dual_decomposition import DualDecomposition
+
+    return DualDecomposition(), "no cheap exact engine: a bound, and the best labeling found"
+
+
+def choose_oracle(graphs: FactorGraphs) -> tuple[Engine, str]:
+    """The engine that a solver asks, and why."""
+    cut = GraphCut()
+    if not graphs.is_forest and cut.refusal(graphs) is None:
+        return cut, "binary variables in pairs: the relaxation by a graph cut"
+    exact = exact_engine(graphs)
+    if exact is not None:
+        return exact
+    from maxmargin.inference.dual_decomposition import DualDecomposition
+
+    return DualDecomposition(), "no cheap exact engine: labelings and bounds"
+
+
+def exact_engine(graphs: FactorGraphs) -> tuple[Engine, str] | None:
+    """An engine that is exact on this batch and cheap, and why; None if there is none."""
+    if Trees().refusal(graphs) is None:
+        return Trees(), "no graph has a cycle"
+    if Exhaustive(CHEAP_LABELINGS).refusal(graphs) is None:
+        return Exhaustive(CHEAP_LABELINGS), f"no example has more than {CHEAP_LABELINGS} labelings"
+    tree = JunctionTree(CHEAP_ENTRIES)
+    if tree.refusal(graphs) is None:
+        return tree, f"the induced width is small, {int(np.max(tree.width(graphs)))}"
+    return None

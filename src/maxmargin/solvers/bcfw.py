@@ -1,0 +1,525 @@
+"""BCFW: block-coordinate Frank-Wolfe with a max-oracle.
+
+Lacoste-Julien, Jaggi, Schmidt and Pletscher, Block-Coordinate Frank-Wolfe Optimization for Structural SVMs, ICML 2013. The
+dual of
+
+    P(w) = lam/2 |w|^2 + 1/M sum_m H_m(w),      H_m(w) = max_y ell_m(y) - w . psi_m(y)
+
+has a block for each example, a distribution alpha_m over its labelings (planes.py). A visit of an example asks the oracle for
+the labeling that attains H_m and improves the block exactly; the block's duality gap comes for free, and
+
+    P(w) - f(alpha) = 1/M sum_m weight_m [ H_m(w) - sum_y alpha_m(y) (ell_m(y) - w . psi_m(y)) ]
+
+``BCFW.plain()`` is the algorithm of the paper: a Frank-Wolfe step with exact line search on a uniformly drawn example. The
+default spends far fewer oracle calls, by four measures:
+
+- *Planes are kept* and tried before the oracle (Shah, Kolmogorov and Lampert 2015): accepted if the best of them gains at least a
+  quarter of the gap last seen at this example, and a hundredth of the mean gap (Osokin, Alayrac, Lukasewitz, Dokania and
+  Lacoste-Julien 2016).
+- *Corrective steps*: a visit solves the small quadratic program over all planes of the block, by pairwise steps on their Gram
+  matrix.
+- *Sampling by gap* (Osokin et al.), refreshed at checks, whose labelings join the planes too.
+- *Cached passes*: after each pass, further ones that never ask the oracle, for as long as they gain more for their cost than the
+  last pass did. The cost is counted in operations, not in seconds, so that a run can be repeated to the bit.
+
+The certificate depends on the oracle: "exact" if its labelings are the best ones, "relaxed" if they range over the local
+polytope (linear_program, graph_cut), "none" if it may miss the best (greedy, loopy_bp, ...): then the value reported as primal is
+only what was found.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+from maxmargin.inference import Engine
+from maxmargin.parallel.threads import map_shards
+from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.layout import L_BUFFER, offsets
+from maxmargin.problems.statistics import row_grams, statistics_sizes
+from maxmargin.solvers.bcfw_plain import plain_visits, weights_of_means
+from maxmargin.solvers.bcfw_visits import (
+    N_CACHED,
+    N_CROWDED,
+    N_ORACLE,
+    NOTHING_GIVEN,
+    R_ACCEPT,
+    R_FLOOR,
+    R_ORACLE,
+    exhausted,
+    visit_blocks,
+)
+from maxmargin.solvers.graph_oracle import GraphOracle
+from maxmargin.solvers.loop import Run, Solver, State
+from maxmargin.solvers.planes import PlaneStore, weights_of_planes
+from maxmargin.solvers.sampling import sample_by_gap
+
+#: Share of the last gap, and of the mean gap, at which a cached plane is good enough.
+_ACCEPT, _FLOOR = 0.25, 0.01
+#: Steps over a block end when the slopes differ by this share of where they began, and after this many.
+_INNER, _STEPS = 0.05, 100
+#: Most passes over cached planes between two that may ask the oracle.
+_CACHED_PASSES = 20
+#: Entries that the arena of planes grows by, at least.
+_ROOM = 1 << 16
+#: Entries of the planes that a check finds at a time.
+_SHARD_ENTRIES = 1 << 22
+
+
+@dataclass
+class BlockState(State):
+    """What a run keeps whatever its blocks are."""
+
+    w_v: NDArray[np.float64]
+    w_f: NDArray[np.float64]
+    best_v: NDArray[np.float64]
+    best_f: NDArray[np.float64]
+    mean_v: NDArray[np.float64]
+    mean_f: NDArray[np.float64]
+    gaps: NDArray[np.float64]
+    lam: float
+
+
+@dataclass
+class PlaneState(BlockState):
+    """Blocks as distributions over planes; see `PlaneStore`."""
+
+    n_planes: NDArray[np.int32]
+    alpha: NDArray[np.float64]
+    ell: NDArray[np.float64]
+    start: NDArray[np.int64]
+    size: NDArray[np.int32]
+    used: NDArray[np.int32]
+    gram: NDArray[np.float64]
+    entry: NDArray[np.int32]
+    value: NDArray[np.float64]
+    filled: NDArray[np.int64]
+    n_cached: int = 0
+
+    @property
+    def store(self) -> PlaneStore:
+        """The planes as kernels see them."""
+        return PlaneStore(*(getattr(self, name) for name in PlaneStore._fields))
+
+    @store.setter
+    def store(self, planes: PlaneStore) -> None:
+        for name in PlaneStore._fields:
+            setattr(self, name, getattr(planes, name))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dual state: planes, their masses and products."""
+        return self.store.nbytes
+
+
+@dataclass
+class PlainState(BlockState):
+    """Blocks as their mean planes: statistics and ell."""
+
+    mean: NDArray[np.float64]
+    ell: NDArray[np.float64]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dual state."""
+        return int(self.mean.nbytes + self.ell.nbytes)
+
+
+B = TypeVar("B", bound=BlockState)
+
+
+class BCFW(Solver):
+    """Block-coordinate Frank-Wolfe.
+
+    Parameters
+    ----------
+    engine : "auto", str or engine
+        The max-oracle: "auto" is exact where that is cheap (trees, small state spaces, small width), else graph_cut or
+        linear_program.
+    steps : "corrective", "pairwise" or "plain"
+        How a visit improves a block: solve it over its planes, one pairwise step, or the paper's Frank-Wolfe step.
+    sampling : "gap" or "uniform"
+        How examples are drawn for a pass.
+    cache : int
+        Planes kept an example; they grow beyond it where all have mass. 0 asks the oracle at every visit.
+    averaging : bool
+        Also keep the weighted mean of the weights after each pass, and report it where its value is lower.
+    batch : int
+        Examples per call of an engine that works outside the compiled loop.
+    """
+
+    name = "bcfw"
+    requires = ("max-oracle",)
+
+    def __init__(
+        self,
+        engine: str | Engine = "auto",
+        steps: str = "corrective",
+        sampling: str = "gap",
+        cache: int = 20,
+        averaging: bool = False,
+        batch: int = 1,
+    ) -> None:
+        self.engine = engine
+        self.steps = steps
+        self.sampling = sampling
+        self.cache = cache
+        self.averaging = averaging
+        self.batch = batch
+
+    @classmethod
+    def plain(cls, engine: str | Engine = "auto") -> BCFW:
+        """The algorithm of the paper, with its weighted averaging."""
+        return cls(engine, steps="plain", sampling="uniform", cache=0, averaging=True)
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's parameters, the engine by name."""
+        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
+
+    def check_options(self, problem: Any) -> None:
+        """Refuse, in a sentence, options that cannot be."""
+        if self.steps not in ("corrective", "pairwise", "plain"):
+            raise OptionError(f'steps={self.steps!r} is not known; use "corrective", "pairwise" or "plain".')
+        if self.sampling not in ("gap", "uniform"):
+            raise OptionError(f'sampling={self.sampling!r} is not known; use "gap" or "uniform".')
+        for name, least in (("cache", 0), ("batch", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise OptionError(f"{name}={value!r} is not possible; use a whole number of at least {least}.")
+
+    def make_run(self, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> BlockRun[Any]:
+        """What does the work."""
+        kind = PlainRun if self.steps == "plain" else PlaneRun
+        return kind(self, problem, lam, random_state, threads)
+
+
+class BlockRun(Run[B]):
+    """One run: the problem's arrays at hand, and the steps of the main loop."""
+
+    solver: BCFW
+    problem: FactorGraphs
+
+    def __init__(self, solver: BCFW, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
+        super().__init__(solver, problem, lam, random_state, threads)
+        self.oracle = GraphOracle(problem, solver.engine)
+        self.certificate = self.oracle.certificate
+        self.features = problem.variable_features.arrays, problem.factor_features.arrays
+        self.grams = row_grams(problem)
+        self.half = int(problem.arrays.largest[L_BUFFER])
+        self.scale = 1.0 / (lam * problem.n_examples)
+
+    # -------------------------------------------------------------------------------------------- the start
+
+    @abstractmethod
+    def first_state(self, **common: Any) -> B:
+        """Every block at the truth."""
+
+    @abstractmethod
+    def shrink(self, now: B, earlier: B, share: float) -> None:
+        """Take over the blocks of an earlier run, with a share of the mass of everything but the truth."""
+
+    def begin(self, earlier: B | None) -> B:
+        """Every block at the truth and w = 0; or the blocks of an earlier run, with the weights left where they are if they can be.
+
+        With a smaller lam, w = 1 / (lam M) sum alpha psi stays if the mass of all planes but the truth shrinks in proportion.
+        """
+        w_v, w_f = self.problem.working_weights()
+        now = self.first_state(
+            w_v=w_v, w_f=w_f, best_v=w_v.copy(), best_f=w_f.copy(), mean_v=w_v.copy(), mean_f=w_f.copy(),
+            gaps=np.full(self.problem.n_examples, np.inf), lam=self.lam,
+        )  # fmt: skip
+        if earlier is not None:
+            if type(earlier) is not type(now) or any(
+                getattr(earlier, name).shape != getattr(now, name).shape for name in ("w_v", "w_f", "gaps")
+            ):
+                raise OptionError(
+                    "The earlier state belongs to a problem of another shape or to another solver; start without it "
+                    "(warm_start=False)."
+                )
+            self.shrink(now, earlier, min(1.0, self.lam / earlier.lam))
+            self.refresh(now)
+        else:
+            # Kernels are compiled before the clock starts: called with nothing to do.
+            self.visit(now, np.empty(0, np.int64), np.zeros(6), np.zeros(3, np.int64))
+        return now
+
+    @abstractmethod
+    def refresh(self, now: B) -> float:
+        """Make w afresh from the blocks, which ends the drift of its running sums; returns f there."""
+
+    # -------------------------------------------------------------------------------------------- one pass
+
+    def one_pass(self, now: B, stop: Callable[[], bool]) -> None:
+        """As many visits as there are examples, and whatever else pays."""
+        clock = time.perf_counter()
+        rng = np.random.default_rng([self.seed, 0, now.n_passes])
+        self.visits(now, rng, stop)
+        now.n_passes += 1
+        if self.solver.averaging:
+            share = 2.0 / (now.n_passes + 1)
+            now.mean_v += share * (now.w_v - now.mean_v)
+            now.mean_f += share * (now.w_f - now.mean_f)
+        now.seconds += time.perf_counter() - clock
+
+    def visits(self, now: B, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
+        """The visits of a pass."""
+        self.walk(now, self.draw(now, rng), True, stop)
+
+    def draw(self, now: B, rng: np.random.Generator) -> NDArray[np.int64]:
+        """The examples of a pass, in random order."""
+        n = self.problem.n_examples
+        if self.solver.sampling == "uniform" or now.n_passes == 0:
+            return rng.permutation(n)
+        return rng.permutation(sample_by_gap(now.gaps * self.problem.arrays.weight, rng))
+
+    def walk(self, now: B, order: NDArray[np.int64], ask: bool, stop: Callable[[], bool]) -> tuple[float, float]:
+        """Visit the examples in order, in pieces that can be interrupted; returns the gain and the cost."""
+        counts, gain = np.zeros(3, np.int64), 0.0
+        rules = np.array([self.scale, *self.acceptance(now), _INNER, _STEPS if self.corrective else 1, ask])
+        size = max(1, int(2_000_000 / (1.0 + self.oracle.work)))
+        if ask and self.oracle.compiled is None:
+            size = self.solver.batch
+        for first in range(0, len(order), size):
+            gain += self.visit(now, order[first : first + size], rules, counts)
+            if stop():
+                break
+        self.count(now, counts)
+        return gain, len(order) * self.oracle.view_work + counts[N_ORACLE] * self.oracle.work
+
+    def acceptance(self, now: B) -> tuple[float, float]:
+        """When a cached plane is good enough: share of the block's last gap, and least gap."""
+        return math.inf, math.inf
+
+    @property
+    def corrective(self) -> bool:
+        """Whether a visit solves its block."""
+        return self.solver.steps == "corrective"
+
+    def count(self, now: B, counts: NDArray[np.int64]) -> None:
+        """Take note of what a walk did."""
+        now.n_oracle_calls += int(counts[N_ORACLE])
+
+    def visit(self, now: B, order: NDArray[np.int64], rules: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
+        """Visit these examples; an engine outside the compiled loop is asked before."""
+        oracle = self.oracle.compiled or self.oracle.most_violated(now.w_v, now.w_f, order)
+        return self.visit_with(oracle, now, order, rules, counts)
+
+    @abstractmethod
+    def visit_with(
+        self, oracle: Any, now: B, order: NDArray[np.int64], rules: NDArray[np.float64], counts: NDArray[np.int64]
+    ) -> float:
+        """Visit these examples with an oracle; returns the gain in M times the dual."""
+
+    # -------------------------------------------------------------------------------------------- certificates
+
+    def check(self, now: B, off_schedule: bool = False) -> None:
+        """Ask the oracle about every example at the same weights: the mean of the gaps is the gap, and all planes are kept."""
+        clock = time.perf_counter()
+        value = self.refresh(now)
+        now.dual = max(now.dual, value)
+        self.ask_all(now)
+        primal, best = value + self.mean(now.gaps), (now.w_v, now.w_f)
+        if self.oracle.bounds:
+            primal = self.primal(now.w_v, now.w_f)
+        if self.solver.averaging:
+            mean = self.primal(now.mean_v, now.mean_f)
+            if mean < primal:
+                primal, best = mean, (now.mean_v, now.mean_f)
+        if primal < now.primal:
+            now.primal = primal
+            now.best_v[:], now.best_f[:] = best
+        if not off_schedule:
+            now.next_check = now.n_passes + 1 + now.n_passes // 8
+        now.monitor_seconds += time.perf_counter() - clock
+        now.write_line(block_gap=self.mean(now.gaps), **self.line(now))
+
+    def ask_all(self, now: B) -> None:
+        """Find the plane of largest slope of every example, in threads, and look at it without a step."""
+        counts, rules = np.zeros(3, np.int64), np.array([self.scale, np.inf, np.inf, 0.0, 0.0, 1.0])
+        n = self.problem.n_examples
+        size = max(1, min(-(-n // 16), int(_SHARD_ENTRIES / (2 * self.half + 1))))
+        shards = [(first, min(first + size, n)) for first in range(0, n, size)]
+        for k in range(0, len(shards), 16):
+            found = map_shards(
+                lambda begin, end: self.oracle.most_violated(now.w_v, now.w_f, np.arange(begin, end)),
+                shards[k : k + 16],
+                self.threads,
+            )
+            for (begin, end), planes in zip(shards[k : k + 16], found, strict=True):
+                self.visit_with(planes, now, np.arange(begin, end), rules, counts)
+        self.count(now, counts)
+
+    def line(self, now: B) -> dict[str, float]:
+        """What else goes into the history."""
+        return {}
+
+    def primal(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:
+        """P(w), by the oracle."""
+        return self.regulariser(w_v, w_f) + self.mean(self.oracle.hinges(w_v, w_f, self.threads))
+
+    def regulariser(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:
+        """lam/2 |w|^2."""
+        return self.lam / 2.0 * float(np.vdot(w_v, w_v) + np.vdot(w_f, w_f))
+
+    def mean(self, values: NDArray[np.float64]) -> float:
+        """Weighted mean over examples."""
+        return float(self.problem.arrays.weight @ values) / len(values)
+
+    # -------------------------------------------------------------------------------------------- the outcome
+
+    def weights(self, now: B) -> NDArray[np.float64]:
+        """The flat weights of the best primal value."""
+        return self.problem.flat_weights(now.best_v, now.best_f)
+
+    def options(self, now: B) -> dict[str, Any]:
+        """The oracle, and why it was chosen."""
+        return {"engine": self.oracle.engine.name, "engine_reason": self.oracle.reason}
+
+
+class PlaneRun(BlockRun[PlaneState]):
+    """Blocks are distributions over planes that are kept."""
+
+    state_type = PlaneState
+
+    def first_state(self, **common: Any) -> PlaneState:
+        """Every block has the truth alone."""
+        p = self.problem
+        n_states = np.diff(np.append(p.state_starts(), p.example_states[-1])).astype(float)
+        labelings = np.multiply.reduceat(n_states, p.example_variables[:-1]).max()
+        # Relaxed planes are more than labelings.
+        most = labelings - 1 if self.certificate == "exact" else np.inf
+        capacity = 1 + int(min(max(self.solver.cache, 1), most))
+        store = PlaneStore.empty(p.n_examples, capacity, _ROOM + 2 * self.half)
+        return PlaneState(**common, **store._asdict())
+
+    def shrink(self, now: PlaneState, earlier: PlaneState, share: float) -> None:
+        """Take over the planes of an earlier run."""
+        now.store = PlaneStore._make(array.copy() for array in earlier.store)
+        now.alpha *= share
+        now.alpha[:, 0] += 1.0 - share
+
+    def refresh(self, now: PlaneState) -> float:
+        """Make w afresh from the planes; returns f there."""
+        total = weights_of_planes(
+            self.problem.arrays, *self.features, now.store, self.half, self.scale, now.w_v, now.w_f
+        )
+        return float(total) / self.problem.n_examples - self.regulariser(now.w_v, now.w_f)
+
+    def visits(self, now: PlaneState, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
+        """A pass that may ask the oracle, and cached passes for as long as they gain more for their cost."""
+        gain, cost = self.walk(now, self.draw(now, rng), True, stop)
+        if not (self.solver.cache and self.corrective):
+            return
+        for _ in range(_CACHED_PASSES):
+            if stop():
+                break
+            more, spent = self.walk(now, self.draw(now, rng), False, stop)
+            if more * cost <= gain * spent:
+                break
+            gain, cost = gain + more, cost + spent
+
+    def acceptance(self, now: PlaneState) -> tuple[float, float]:
+        """When a cached plane is good enough: share of the block's last gap, and least gap."""
+        if not self.solver.cache or not np.isfinite(now.gaps).all():
+            return math.inf, math.inf
+        return _ACCEPT, _FLOOR * self.mean(now.gaps)
+
+    def count(self, now: PlaneState, counts: NDArray[np.int64]) -> None:
+        """Take note of what a walk did, and make room in crowded blocks."""
+        super().count(now, counts)
+        now.n_cached += int(counts[N_CACHED])
+        if counts[N_CROWDED] > 0:
+            now.store = now.store.with_capacity(2 * now.store.capacity)
+
+    def visit(
+        self, now: PlaneState, order: NDArray[np.int64], rules: NDArray[np.float64], counts: NDArray[np.int64]
+    ) -> float:
+        """Visit these examples; an engine outside the compiled loop is asked for those whose planes are exhausted."""
+        if self.oracle.compiled is not None:
+            return self.visit_with(self.oracle.compiled, now, order, rules, counts)
+        cached, asked = rules.copy(), rules.copy()
+        cached[R_ORACLE], asked[[R_ACCEPT, R_FLOOR]] = 0.0, np.inf
+        if not rules[R_ORACLE]:
+            return self.visit_with(NOTHING_GIVEN, now, order, cached, counts)
+        empty = exhausted(self.problem.arrays, *self.features, now.w_v, now.w_f, now.store, order, rules, now.gaps)
+        gain = self.visit_with(NOTHING_GIVEN, now, order[~empty], cached, counts)
+        order = order[empty]
+        return gain + self.visit_with(self.oracle.most_violated(now.w_v, now.w_f, order), now, order, asked, counts)
+
+    def visit_with(
+        self,
+        oracle: Any,
+        now: PlaneState,
+        order: NDArray[np.int64],
+        rules: NDArray[np.float64],
+        counts: NDArray[np.int64],
+    ) -> float:
+        """Visit these examples with an oracle; planes get more room when they need it."""
+        first, gain = 0, 0.0
+        while True:
+            first, more = visit_blocks(
+                self.problem.arrays, *self.features, now.w_v, now.w_f, oracle, self.grams, now.store, order, first,
+                now.n_passes, rules, now.gaps, counts,
+            )  # fmt: skip
+            gain += more
+            if first == len(order):
+                return gain
+            now.store = now.store.with_room(max(_ROOM, int(now.filled[0]) // 2) + 2 * self.half)
+
+    def line(self, now: PlaneState) -> dict[str, float]:
+        """Visits that did without the oracle, and bytes of the planes."""
+        return {"n_cached": now.n_cached, "bytes": now.nbytes}
+
+    def options(self, now: PlaneState) -> dict[str, Any]:
+        """How the planes were used."""
+        return {**super().options(now), "n_cached": now.n_cached, "planes": float(now.n_planes.mean()) - 1.0}
+
+
+class PlainRun(BlockRun[PlainState]):
+    """Blocks are mean planes, as in the paper."""
+
+    state_type = PlainState
+
+    def __init__(self, solver: BCFW, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
+        super().__init__(solver, problem, lam, random_state, threads)
+        self.sizes = statistics_sizes(problem)
+        ends = offsets(self.sizes.sum(axis=1)[problem.structure_of])
+        self.start, self.n_statistics = ends[:-1], int(ends[-1])
+
+    def first_state(self, **common: Any) -> PlainState:
+        """Every mean at the truth."""
+        return PlainState(**common, mean=np.zeros(self.n_statistics), ell=np.zeros(self.problem.n_examples))
+
+    def shrink(self, now: PlainState, earlier: PlainState, share: float) -> None:
+        """Take over the means of an earlier run."""
+        now.mean[:], now.ell[:] = share * earlier.mean, share * earlier.ell
+
+    def refresh(self, now: PlainState) -> float:
+        """Make w afresh from the means; returns f there."""
+        total = weights_of_means(
+            self.problem.arrays, *self.features, self.sizes, self.start, now.mean, now.ell, self.scale, now.w_v, now.w_f
+        )
+        return float(total) / self.problem.n_examples - self.regulariser(now.w_v, now.w_f)
+
+    def visit_with(
+        self,
+        oracle: Any,
+        now: PlainState,
+        order: NDArray[np.int64],
+        rules: NDArray[np.float64],
+        counts: NDArray[np.int64],
+    ) -> float:
+        """Visit these examples with an oracle."""
+        gain: float = plain_visits(
+            self.problem.arrays, *self.features, now.w_v, now.w_f, oracle, self.grams, self.sizes, self.start, now.mean,
+            now.ell, order, rules, now.gaps, counts,
+        )  # fmt: skip
+        return gain

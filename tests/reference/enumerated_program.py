@@ -1,0 +1,83 @@
+"""The exact training problem with all labelings written out, solved by Clarabel.
+
+Shares no code with the solvers: features of every labeling are summed by Python loops over `Structure`s and `Template`s.
+
+    min  lam/2 |w|^2 + 1/M sum_m weight_m xi_m     s.t.  xi_m >= ell_m(y) - w . psi_m(y)  for every allowed labeling y
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import clarabel
+import numpy as np
+import scipy.sparse as sp
+
+from maxmargin.problems.layout import F_ROW, V_ROW
+from reference.enumeration import examples
+
+
+def planes(graphs):
+    """For every example, the list of (psi, ell) of all its allowed labelings."""
+    x, z = (_dense(features) for features in (graphs.variable_features, graphs.factor_features))
+    return [_planes_of(graphs, m, example, x, z) for m, example in enumerate(examples(graphs))]
+
+
+def exact_optimum(graphs, C):
+    """The least value of P."""
+    lam, M, d = 1.0 / C, graphs.n_examples, graphs.n_weights
+    rows, rhs = [], []
+    for m, found in enumerate(planes(graphs)):
+        for psi, ell in found:
+            slack = np.zeros(M)
+            slack[m] = -1.0
+            rows.append(np.concatenate([-psi, slack]))
+            rhs.append(-ell)
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
+    quadratic = sp.csc_matrix(sp.diags(np.concatenate([np.full(d, lam), np.zeros(M)])))
+    linear = np.concatenate([np.zeros(d), graphs.arrays.weight / M])
+    cones = [clarabel.NonnegativeConeT(len(rhs))]
+    solution = clarabel.DefaultSolver(
+        quadratic, linear, sp.csc_matrix(np.array(rows)), np.array(rhs), cones, settings
+    ).solve()
+    assert str(solution.status) in ("Solved", "AlmostSolved"), solution.status
+    return solution.obj_val
+
+
+def _planes_of(graphs, m, example, x, z):
+    labels = graphs.labels[example.first_variable :][: len(example.n_states)]
+    truth, _, fixed = _features(graphs, m, example, labels, x, z)
+    out = []
+    for y in itertools.product(*(range(n) for n in example.n_states)):
+        phi, loss, score = _features(graphs, m, example, y, x, z)
+        if np.isfinite(score):
+            out.append((truth - phi, loss + score - fixed))
+    return out
+
+
+def _features(graphs, m, example, y, x, z):
+    """Joint features, task loss and fixed score of a labeling."""
+    structure, a = example.structure, graphs.arrays
+    of_v = np.zeros((graphs.n_variable_blocks, x.shape[1]))
+    of_f = np.zeros((graphs.n_factor_blocks, z.shape[1]))
+    loss = score = 0.0
+    for i, t in enumerate(structure.variable_templates):
+        template, at = graphs.variable_templates[t], example.state_start[i] + y[i]
+        if template.blocks[y[i]] >= 0:
+            of_v[template.blocks[y[i]]] += x[a.examples[m, V_ROW] + structure.variable_rows[i]]
+        loss += a.losses[at]
+        score += template.scores[y[i]] + (a.variable_scores[at] if len(a.variable_scores) else 0.0)
+    for c, t in enumerate(structure.factor_templates):
+        template, states = graphs.factor_templates[t], tuple(int(y[v]) for v in structure.scopes[c])
+        if template.blocks[states] >= 0:
+            of_f[template.blocks[states]] += z[a.examples[m, F_ROW] + structure.factor_rows[c]]
+        at = example.table_start[c] + int(np.ravel_multi_index(states, template.n_states))
+        score += template.scores[states] + (a.factor_scores[at] if len(a.factor_scores) else 0.0)
+    return np.concatenate([of_v.ravel(), of_f.ravel()]), loss, score
+
+
+def _dense(features):
+    matrix = features.matrix()
+    return np.asarray(matrix.todense()) if sp.issparse(matrix) else np.asarray(matrix)
