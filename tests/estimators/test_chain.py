@@ -129,7 +129,7 @@ def test_attributes_have_the_promised_shapes(data, model):
     assert model.start_coef_.shape == model.end_coef_.shape == (3,)
     assert model.n_features_in_ == 4
     assert model.forbidden_ is None
-    assert model.inference_ == "trees (exact)"
+    assert model.inference_ == "trees (exact): no graph has a cycle"
     assert model.score(*data) > 0.9
     named = (model.coef_, model.intercept_, model.transition_coef_, model.start_coef_, model.end_coef_)
     for part in named:

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 import maxmargin as mm
 from maxmargin.errors import DataError, OptionError
-from maxmargin.estimators import base
+from maxmargin.inference import batches
 
 
 def frame(values, columns=None):
@@ -71,15 +71,16 @@ def test_prediction_is_the_best_of_all_labelings(data, model):
         assert score == pytest.approx(best)
         assert bound == score
     np.testing.assert_array_equal(model.decision_function(X), scores)
-    assert model.inference_ == "exhaustive (exact)"
+    assert model.inference_ == "exhaustive (exact): no example has more than 1024 labelings"
 
 
-def test_decode_gives_a_bound_that_holds(data, model):
+@pytest.mark.parametrize("engine", ["dual_decomposition", "graph_cut"])
+def test_an_engine_that_is_not_exact_gives_a_bound_that_holds(data, model, engine):
     X, _ = data
     exact = model.decision_function(X)
-    rough = small(inference="decode").fit(*data)
+    rough = small(inference=engine).fit(*data)
     _, scores, bounds = rough.predict(X, return_bound=True)
-    assert rough.inference_ == "decode (bound)"
+    assert rough.inference_ == f"{engine} (not always exact): as asked"
     assert (scores <= exact + 1e-9).all()
     assert (bounds >= exact - 1e-9).all()
 
@@ -91,7 +92,7 @@ def test_edges(data, edges, n_edges, engine):
     model = small(edges=edges).fit(*data)
     assert model.edges_.shape == (n_edges, 2)
     assert model.edge_coef_.shape == (n_edges,)
-    assert model.inference_ == f"{engine} (exact)"
+    assert model.inference_ == f"{engine} (exact): no graph has a cycle"
     assert model.result_.certificate == "exact"
     assert model.predict(data[0]).shape == (40, 4)
 
@@ -222,7 +223,7 @@ def test_checkpoint_is_written(data, tmp_path):
 def test_prediction_in_pieces_gives_the_same(data, model, n_jobs, monkeypatch):
     X, _ = data
     whole = model.predict(X, return_bound=True)
-    monkeypatch.setattr(base, "_CHUNK_BYTES", 1500)
+    monkeypatch.setattr(batches, "_SHARD_BYTES", 1500)
     other = small(n_jobs=n_jobs).fit(*data)
     for one, two in zip(whole, other.predict(X, return_bound=True), strict=True):
         np.testing.assert_array_equal(one, two)
@@ -299,7 +300,7 @@ def test_a_label_never_on_and_a_label_always_on(data):
         ({"random_state": "x"}, "random_state='x' is not possible"),
         ({"solver": "sgd"}, r"solver='sgd' is not known; the known names are \"auto\", \"soft-bcfw\""),
         ({"solver": 3}, "solver=3 is neither a name nor an object"),
-        ({"inference": "magic"}, r"inference='magic' is not known; .*\"decode\", .*\"exhaustive\", .*\"trees\""),
+        ({"inference": "magic"}, r"inference='magic' is not known; .*\"exhaustive\", .*\"trees\""),
         ({"inference": 3}, "inference=3 is neither"),
         ({"loss": "square"}, r"loss='square' is not known; use \"hamming\", \"count\""),
         ({"edges": "ring"}, "edges='ring' is not known"),

@@ -55,7 +55,7 @@ def same_result(one, two):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"edges": "none"}, {"edges": [[0, 2]]}, {"fit_intercept": False}, {"inference": "decode"}]
+    "options", [{}, {"edges": "none"}, {"edges": [[0, 2]]}, {"fit_intercept": False}, {"inference": "graph_cut"}]
 )
 def test_multi_label(data, tmp_path, options):
     X, Y = data

@@ -202,3 +202,18 @@ def test_threads_do_share_the_work():
     recorder = Meeting()
     predict(graphs, np.zeros(graphs.n_weights), recorder, n_jobs=2)
     assert len(recorder.sizes) % 2 == 0
+
+
+def test_a_sequential_engine_gets_its_examples_in_order_and_in_one_thread():
+    class Sequential(Recorder):
+        sequential = True
+
+        def maximise(self, graphs, scores):
+            assert threading.current_thread() is threading.main_thread()
+            return super().maximise(graphs, scores)
+
+    graphs = chain_problem([np.ones((n, 1)) for n in (1, 2, 3, 4)], None, 2)
+    recorder = Sequential()
+    predict(graphs, np.zeros(graphs.n_weights), recorder, n_jobs=2, chunk_bytes=1)
+    sizes = np.diff(graphs.example_states) + np.diff(graphs.example_tables)
+    np.testing.assert_array_equal(recorder.sizes, sizes)

@@ -6,11 +6,33 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
 from maxmargin.errors import DataError
 from maxmargin.inference import Exhaustive, Trees
-from maxmargin.inference.trees import _schedule
-from maxmargin.problems import FactorGraphs, Features, Scores, Structure, Template, chain_problem, graph_problem
+from maxmargin.inference.top_k import top_k
+from maxmargin.inference.trees import max_product_one, schedule, sum_product_one
+from maxmargin.problems import (
+    FactorGraphs,
+    Features,
+    Scores,
+    Structure,
+    Template,
+    chain_problem,
+    graph_problem,
+    structured,
+)
+from maxmargin.problems.layout import (
+    L_DELTAS,
+    L_STATES,
+    L_TABLE,
+    L_TABLES,
+    L_VARIABLES,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    VARIABLES,
+)
 from reference import enumeration
 from reference.random_problems import random_problem
 
@@ -84,6 +106,25 @@ def test_any_forest(seed, max_states, max_arity, forbidden, shared, temperature)
         shared=shared,
     )
     check_everything(graphs, random_scores(rng, graphs), temperature)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_states=st.integers(1, 6),
+    n=st.integers(1, 4),
+    share=st.sampled_from([0.0, 0.2, 0.5]),
+    temperature=st.sampled_from([10.0, 1.0, 0.1]),
+)
+def test_any_tree_with_forbidden_states(seed, n_states, n, share, temperature):
+    # Edges in either direction, and scores of which a share forbids; the labeling of all zeros stays allowed.
+    rng = np.random.default_rng(seed)
+    edges = [rng.permutation([v, int(rng.integers(v))]).tolist() for v in range(1, n) if rng.random() < 0.8]
+    graphs = graph_problem([(np.ones((n, 1)), edges)] * 3, None, n_states)
+    tables = [rng.normal(size=int(end[-1])) for end in (graphs.example_states, graphs.example_tables)]
+    for table, block in zip(tables, (n_states, n_states**2), strict=True):
+        table[(rng.random(len(table)) < share) & (np.arange(len(table)) % block > 0)] = -np.inf
+    check_everything(graphs, Scores(*tables), temperature)
 
 
 @pytest.mark.parametrize("boundary", [False, True])
@@ -172,6 +213,17 @@ def test_a_cycle_is_refused_by_example():
     assert "the graph of example 0 has a cycle" in Trees().refusal(twice)
 
 
+def test_a_structured_factor_is_refused_by_example():
+    one, members = Features.constant(), structured.chain(3, 2)
+    plain, chained = Structure([0], [0]), Structure([0, 0, 0], [0, 0, 0], [0], [0], [(0, 1, 2)])
+    graphs = FactorGraphs([plain, chained], [0, 0, 1], [Template([0, 1])], [members], one, one, [0] * 3, [0] * 3)
+    scores = graphs.scores(np.zeros(graphs.n_weights))
+    for method in (Trees().maximise, Trees().marginals, lambda *given: top_k(*given, 2)):
+        with pytest.raises(DataError, match="Example 2: factor 0 is a chain factor .* the trees engine"):
+            method(graphs, scores)
+    assert Trees().refusal(graphs.take([0, 1])) is None
+
+
 def test_a_subset_without_cycles_is_not_refused():
     rng = np.random.default_rng(8)
     nodes = rng.normal(size=(3, 2))
@@ -184,12 +236,67 @@ def test_a_subset_without_cycles_is_not_refused():
     check_everything(part, random_scores(rng, part), 1.0)
 
 
+# Not kept on disk, since Numba would not notice a change of the functions it calls.
+@njit
+def _one_by_one(examples, largest, plan, v_scores, f_scores, temperature, labels, values, out_v, out_f, masses):
+    """Every example from buffers of its own scores and labels, in the middle of which they stand."""
+    up, heard = np.empty(largest[L_STATES]), np.empty(largest[L_STATES])
+    table, chosen, total = (
+        np.empty(largest[L_TABLE]),
+        np.empty(largest[L_DELTAS], np.int64),
+        np.empty(largest[L_DELTAS]),
+    )
+    own_v, own_f = np.empty(largest[L_STATES] + 3), np.empty(largest[L_TABLES] + 5)
+    own_labels = np.empty(largest[L_VARIABLES] + 2, np.int32)
+    for m in range(len(examples) - 1):
+        first, states, tables = examples[m, VARIABLES], examples[m, STATES], examples[m, TABLES]
+        n_variables, n_states = examples[m + 1, VARIABLES] - first, examples[m + 1, STATES] - states
+        n_tables = examples[m + 1, TABLES] - tables
+        own_v[3 : 3 + n_states] = v_scores[states : states + n_states]
+        own_f[5 : 5 + n_tables] = f_scores[tables : tables + n_tables]
+        s = examples[m, STRUCTURE]
+        values[m] = max_product_one(
+            s, n_states, plan.start, plan.steps, plan.ends, plan.roots, own_v, 3, own_f, 5, up, heard, table, chosen,
+            own_labels, 2,
+        )  # fmt: skip
+        labels[first : first + n_variables] = own_labels[2 : 2 + n_variables]
+        masses[m] = sum_product_one(
+            s, n_states, plan.start, plan.steps, plan.ends, plan.roots, own_v, 3, own_f, 5, temperature, up, heard,
+            total, out_v, states, out_f, tables,
+        )  # fmt: skip
+
+
+def test_one_example_at_a_time_from_buffers_of_its_own():
+    rng = np.random.default_rng(9)
+    graphs = random_problem(rng, kind="forest", n_examples=20, forbidden=True)
+    scores = random_scores(rng, graphs)
+    best, expected = Trees().maximise(graphs, scores), Trees().marginals(graphs, scores, 0.5)
+    labels, values = np.empty_like(best.labels), np.empty_like(best.values)
+    found = [np.empty_like(part) for part in expected]
+    a = graphs.arrays
+    _one_by_one(a.examples, a.largest, schedule(graphs), *scores, 0.5, labels, values, *found)
+    np.testing.assert_array_equal(labels, best.labels)
+    np.testing.assert_allclose(values, best.values, rtol=0, atol=TOLERANCE)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("method", ["maximise", "marginals"])
+def test_scores_that_are_no_numbers_are_named(method):
+    graphs = chain_problem([np.ones((3, 1))] * 3, None, 2)
+    for wrong, sentence in ((-np.inf, "every labeling is forbidden"), (np.nan, "NaN"), (np.inf, "NaN")):
+        scores = graphs.scores(np.zeros(graphs.n_weights))
+        scores.variables[graphs.example_states[1] : graphs.example_states[1] + 2] = wrong
+        with pytest.raises(DataError, match=f"Example 1.* {sentence}"):
+            getattr(Trees(), method)(graphs, scores)
+
+
 def test_subsets_share_the_schedule_and_it_dies_with_the_batch():
     graphs = chain_problem([np.ones((3, 1)), np.ones((2, 1))], None, 2)
-    assert _schedule(graphs) is _schedule(graphs.take([1]))
+    assert schedule(graphs) is schedule(graphs.take([1]))
     other = chain_problem([np.ones((3, 1)), np.ones((2, 1))], None, 2)
-    assert _schedule(other) is not _schedule(graphs)
-    kept = _schedule.__closure__
+    assert schedule(other) is not schedule(graphs)
+    kept = schedule.__closure__
     cache = next(cell.cell_contents for cell in kept if isinstance(cell.cell_contents, dict))
     key = id(graphs.arrays.structures)
     assert key in cache

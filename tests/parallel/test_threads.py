@@ -1,12 +1,14 @@
 """Shards cover all examples once, in order of number, whatever the threads."""
 
 import os
+import time
 
 import numpy as np
 import pytest
 
 from maxmargin.errors import OptionError
 from maxmargin.parallel import n_threads, run_shards
+from maxmargin.parallel.threads import map_shards
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -28,6 +30,28 @@ def test_an_error_in_a_shard_is_raised():
     for threads in (1, 2):
         with pytest.raises(MemoryError):
             run_shards(fail, 100, threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_answers_are_in_the_order_of_the_shards(threads):
+    shards = [(k, k + 2) for k in range(0, 40, 2)]
+    assert map_shards(lambda begin, end: (begin, end), shards, threads) == shards
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_the_error_of_the_first_shard_is_raised_and_the_rest_is_left(threads):
+    begun = []
+
+    def fail(begin, end):
+        begun.append(begin)
+        # The later of the two that fail may well be the first to do so.
+        time.sleep(0.05 if begin == 1 else 0.0 if begin == 2 else 0.2)
+        if begin in (1, 2):
+            raise MemoryError(f"{begin}")
+
+    with pytest.raises(MemoryError, match="1"):
+        map_shards(fail, [(k, k + 1) for k in range(1000)], threads)
+    assert len(begun) < 100
 
 
 def test_number_of_threads():

@@ -25,6 +25,7 @@ class Example:
     shapes: list
     table_start: list
     first_variable: int
+    templates: list
 
 
 def examples(graphs):
@@ -34,15 +35,16 @@ def examples(graphs):
     for s in graphs.structure_of:
         structure = graphs.structures[s]
         n_states = [graphs.variable_templates[t].n_states[0] for t in structure.variable_templates]
-        shapes = [graphs.factor_templates[t].n_states for t in structure.factor_templates]
+        templates = [graphs.factor_templates[t] for t in structure.factor_templates]
+        shapes = [template.n_states for template in templates]
         state_start, table_start = [], []
         for n in n_states:
             state_start.append(state)
             state += n
-        for shape in shapes:
+        for template in templates:
             table_start.append(table)
-            table += int(np.prod(shape))
-        out.append(Example(structure, n_states, state_start, shapes, table_start, variable))
+            table += template.blocks.size
+        out.append(Example(structure, n_states, state_start, shapes, table_start, variable, templates))
         variable += len(n_states)
     return out
 
@@ -52,11 +54,36 @@ def joint_index(labels, scope, shape):
     return int(np.ravel_multi_index([labels[v] for v in scope], shape))
 
 
+def statistics(template, labels):
+    """The entries of a factor's table or parameters that the labels of its scope select, and how often: a dict."""
+    if template.name == "table":
+        return {int(np.ravel_multi_index(labels, template.n_states)): 1.0}
+    if template.name == "cardinality":
+        return {sum(1 for k in labels if k == 1): 1.0}
+    if template.name == "custom":
+        out = np.zeros(template.blocks.size)
+        function = getattr(template.statistics, "py_func", template.statistics)
+        function(np.array(labels, np.int32), np.array(template.n_states), out)
+        return {p: value for p, value in enumerate(out) if value != 0}
+    counts = {}
+    for j in range(1, len(labels)):
+        entry = labels[template.parents[j]] * template.n_states[0] + labels[j]
+        counts[entry] = counts.get(entry, 0.0) + 1.0
+    return counts
+
+
+def selected(example, labels):
+    """All (entry in tables coordinates, how often) that one labeling selects."""
+    for start, scope, template in zip(example.table_start, example.structure.scopes, example.templates, strict=True):
+        for entry, times in statistics(template, [int(labels[v]) for v in scope]).items():
+            yield start + entry, times
+
+
 def labeling_score(example, scores, labels):
     """Score of one labeling of one example."""
     total = sum(float(scores.variables[start + k]) for start, k in zip(example.state_start, labels, strict=True))
-    for start, scope, shape in zip(example.table_start, example.structure.scopes, example.shapes, strict=True):
-        total += float(scores.factors[start + joint_index(labels, scope, shape)])
+    for entry, times in selected(example, labels):
+        total += times * float(scores.factors[entry])
     return total
 
 
@@ -94,8 +121,8 @@ def marginals(graphs, scores, temperature=1.0):
         for (labels, _), mass in zip(table, masses, strict=True):
             for start, k in zip(example.state_start, labels, strict=True):
                 of_variables[start + k] += mass / total
-            for start, scope, shape in zip(example.table_start, example.structure.scopes, example.shapes, strict=True):
-                of_factors[start + joint_index(labels, scope, shape)] += mass / total
+            for entry, times in selected(example, labels):
+                of_factors[entry] += times * mass / total
     return of_variables, of_factors, np.array(log_partition)
 
 
@@ -121,9 +148,11 @@ def joint_features(graphs, m, labels):
         if block >= 0:
             phi_v[block] += x[row_v + row]
     for t, row, scope in zip(structure.factor_templates, structure.factor_rows, structure.scopes, strict=True):
-        block = graphs.factor_templates[t].blocks[tuple(labels[v] for v in scope)]
-        if block >= 0:
-            phi_f[block] += z[row_f + row]
+        template = graphs.factor_templates[t]
+        for entry, times in statistics(template, [int(labels[v]) for v in scope]).items():
+            block = template.blocks.ravel()[entry]
+            if block >= 0:
+                phi_f[block] += times * z[row_f + row]
     return np.concatenate([phi_v.ravel(), phi_f.ravel()])
 
 

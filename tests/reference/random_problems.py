@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
+from numba import njit
 
-from maxmargin.problems import FactorGraphs, Features, Structure, Template
+from maxmargin.problems import FactorGraphs, Features, Structure, Template, structured
 from maxmargin.problems.losses import variable_losses
 
 
@@ -156,3 +157,74 @@ def _fixed(rng, size, truth, forbidden):
         out[truth] = False
         scores[out] = -np.inf
     return scores
+
+
+@njit
+def parity_maximise(unary, params, n_states, labels):
+    """Best labels of binary variables, where an even number in state 1 scores params[0], and an odd one params[1]."""
+    total, cost, cheapest, odd = 0.0, np.inf, -1, 0
+    for i in range(len(labels)):
+        zero, one = unary[2 * i], unary[2 * i + 1]
+        if zero == -np.inf and one == -np.inf:
+            return -np.inf
+        labels[i] = 1 if one > zero else 0
+        total += max(zero, one)
+        odd ^= labels[i]
+        if abs(one - zero) < cost:
+            cost, cheapest = abs(one - zero), i
+    if total - cost + params[1 - odd] > total + params[odd]:
+        labels[cheapest] = 1 - labels[cheapest]
+        return total - cost + params[1 - odd]
+    return total + params[odd]
+
+
+@njit
+def parity_statistics(labels, n_states, out):
+    """Indicator of an even and of an odd number in state 1."""
+    out[:] = 0.0
+    out[labels.sum() % 2] = 1.0
+
+
+def random_structured_template(rng, name, n, n_states, forbidden=False, n_blocks=0):
+    """A structured template over n variables; cardinality and parity ("custom") are for binary variables."""
+    size = {"cardinality": n + 1, "chain": n_states**2, "tree": n_states**2, "custom": 2}[name]
+    scores = 2 * rng.normal(size=size)
+    if forbidden:
+        out = rng.random(size) < 0.4
+        out[rng.integers(size)] = False
+        scores[out] = -np.inf
+    blocks = np.where(rng.random(size) < 0.7, n_blocks + np.arange(size), -1)
+    if name == "cardinality":
+        return structured.cardinality(n, scores, blocks)
+    if name == "chain":
+        return structured.chain(n, n_states, scores, blocks)
+    if name == "tree":
+        parents = [-1] + [int(rng.integers(j)) for j in range(1, n)]
+        return structured.tree(parents, n_states, scores, blocks)
+    return structured.custom((2,) * n, 2, parity_maximise, parity_statistics, scores, blocks)
+
+
+def random_structured_problem(
+    rng, *, n_examples=4, max_variables=6, n_states=2, pairs=True, forbidden=False, names=None
+):
+    """Examples without labels, with one or two structured factors and some pairs over random scopes."""
+    if names is None:
+        names = ["cardinality", "chain", "tree", "custom"] if n_states == 2 else ["chain", "tree"]
+    structures, templates = [], [Template(np.arange(n_states**2).reshape(n_states, n_states))]
+    for _ in range(2):
+        n = int(rng.integers(2, max_variables + 1))
+        kinds, scopes = [], []
+        for _ in range(int(rng.integers(1, 3))):
+            arity = int(rng.integers(1, n + 1))
+            last = int(templates[-1].blocks.max(initial=-1)) + 1
+            templates.append(random_structured_template(rng, str(rng.choice(names)), arity, n_states, forbidden, last))
+            kinds.append(len(templates) - 1)
+            scopes.append(tuple(int(v) for v in rng.permutation(n)[:arity]))
+        for _ in range(int(rng.integers(0, n + 1)) if pairs else 0):
+            kinds.insert(0, 0)
+            scopes.insert(0, tuple(int(v) for v in rng.permutation(n)[:2]))
+        structures.append(Structure([0] * n, [0] * n, kinds, [0] * len(kinds), scopes))
+    variable = [Template(np.arange(n_states))]
+    one = Features.constant()
+    zeros = [0] * n_examples
+    return FactorGraphs(structures, rng.integers(0, 2, n_examples), variable, templates, one, one, zeros, zeros)

@@ -26,7 +26,7 @@ def evaluate_model(model: Any, data: Dataset) -> dict[str, float]:
 
 
 def _indicator(model: Any, X: Any) -> Any:
-    found = model._predict(X).labels
+    found = model._predict(X)[1].labels
     return found.reshape(-1, len(model.classes_)) == 1
 
 

@@ -1,4 +1,4 @@
-"""What all estimators share: their parameters and how each is checked, training, and prediction in pieces.
+"""What all estimators share: their parameters and how each is checked, and training.
 
 Conventions
 -----------
@@ -16,7 +16,6 @@ import math
 import numbers
 import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,19 +24,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.inference import ENGINES, Engine, MapResult, engine, exact_engine
-from maxmargin.inference.contract import concatenate_results
-from maxmargin.parallel import n_threads
+from maxmargin.inference import ENGINES, Engine, choose, engine
 from maxmargin.problems import FactorGraphs, Features
 from maxmargin.solvers import SOLVERS, make_solver
 from maxmargin.solvers.result import Result
-from maxmargin.solvers.soft_decoding import decode
 
 if TYPE_CHECKING:
     from maxmargin.reporting.progress import ProgressMonitor
 
-#: Score tables that prediction holds at a time.
-_CHUNK_BYTES = 64 << 20
 _LOSSES = ("hamming", "count")
 
 
@@ -51,8 +45,8 @@ class StructuredEstimator(BaseEstimator):
     solver : str or solver
         "auto", a name in `maxmargin.solvers.SOLVERS`, or a solver with options of its own.
     inference : str or engine
-        How to predict: "auto" (exact where that is cheap, else "decode"), "decode" (the best labeling found, with an
-        upper bound), or an engine of `maxmargin.inference`.
+        How to predict: "auto" (exact where that is cheap, else a relaxation, rounded and improved), or an engine of
+        `maxmargin.inference`.
     loss : "hamming", "count" or array
         Task loss: the fraction of wrong variables, their number, or a table of costs.
     tol : float
@@ -148,40 +142,16 @@ class StructuredEstimator(BaseEstimator):
                 monitor.close()
         result.options |= {"C": float(self.C), "tol": float(self.tol)}
         self.result_ = result
-        self.inference_ = _describe(self._engine(problem))
+        self.inference_ = _describe(*self._engine(problem))
         self._shape = shape
 
     # ------------------------------------------------------------------------------------------------ prediction
 
-    def _engine(self, problem: FactorGraphs) -> Engine | None:
-        """The engine that predicts on these graphs, or None for `decode`."""
+    def _engine(self, problem: FactorGraphs) -> tuple[Engine, str]:
+        """The engine that predicts on these graphs, and why."""
         if isinstance(self.inference, str) and self.inference == "auto":
-            return exact_engine(problem)
-        if isinstance(self.inference, str) and self.inference == "decode":
-            return None
-        return engine(self.inference)
-
-    def _maximise(self, problem: FactorGraphs) -> MapResult:
-        """Best labeling of every example, a piece at a time so that score tables stay small."""
-        weights = np.ascontiguousarray(self.result_.weights, np.float64)
-        chosen = self._engine(problem)
-
-        def best(piece: Any) -> MapResult:
-            part = problem.take(piece)
-            scores = part.scores(weights)
-            return decode(part, scores) if chosen is None else chosen.maximise(part, scores)
-
-        threads = n_threads(self.n_jobs)
-        cost = np.diff(problem.example_states) + np.diff(problem.example_tables)
-        limit = max(1, min(_CHUNK_BYTES // (8 * threads), -(-8 * int(cost.sum()) // threads)) // 8)
-        piece_of = (np.cumsum(cost) - cost) // limit
-        pieces = np.split(np.arange(problem.n_examples), np.flatnonzero(np.diff(piece_of)) + 1)
-        if threads == 1 or len(pieces) == 1:
-            found = [best(piece) for piece in pieces]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                found = list(pool.map(best, pieces))
-        return concatenate_results(found)
+            return choose(problem)
+        return engine(self.inference), "as asked"
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -207,7 +177,7 @@ def check_parameters(estimator: StructuredEstimator) -> None:
     if not (isinstance(p["verbose"], bool) or (_is_whole(p["verbose"]) and p["verbose"] >= 0)):
         raise OptionError(f"verbose={p['verbose']!r} is not possible; it must be 0 or a positive whole number.")
     _check_name("solver", p["solver"], ("auto", *SOLVERS), "solve")
-    _check_name("inference", p["inference"], ("auto", "decode", *ENGINES), "maximise")
+    _check_name("inference", p["inference"], ("auto", *ENGINES), "maximise")
     if isinstance(p["loss"], str) and p["loss"] not in _LOSSES:
         raise OptionError(f"loss={p['loss']!r} is not known; use {_quoted(_LOSSES)} or a table of costs.")
     seed = p["random_state"]
@@ -258,10 +228,8 @@ def _monitor(verbose: int) -> ProgressMonitor | None:
     return ProgressMonitor()
 
 
-def _describe(chosen: Engine | None) -> str:
-    if chosen is None:
-        return "decode (bound)"
-    return f"{chosen.name} ({'exact' if chosen.exact else 'heuristic'})"
+def _describe(chosen: Engine, reason: str) -> str:
+    return f"{chosen.name} ({'exact' if chosen.exact else 'not always exact'}): {reason}"
 
 
 def _shape(problem: FactorGraphs) -> tuple[int, ...]:

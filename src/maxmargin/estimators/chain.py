@@ -18,24 +18,22 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import (
-    StructuredEstimator,
     check_parameters,
     compare_columns,
     remember_columns,
     with_constant,
 )
 from maxmargin.estimators.naming import name_blocks
-from maxmargin.inference import MapResult
+from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.problems import FactorGraphs, Features, chain_problem
 from maxmargin.problems.chains import stack_examples
 
 
-class ChainSVM(StructuredEstimator):
+class ChainSVM(StructuredPredictor):
     """Tagger of sequences that learns which tags follow each other.
 
     Parameters
@@ -69,7 +67,7 @@ class ChainSVM(StructuredEstimator):
     result_ : Result
         Status, certificate and history of training.
     inference_ : str
-        How predictions are made, such as "trees (exact)".
+        How predictions are made, and why.
     n_features_in_ : int, feature_names_in_ : array (p,)
         The latter only if the sequences were data frames with columns named by strings.
 
@@ -168,31 +166,10 @@ class ChainSVM(StructuredEstimator):
         self._name_weights()
         return self
 
-    def predict(self, X: Sequence[Any], return_bound: bool = False) -> Any:
-        """Best tags of each sequence.
-
-        Parameters
-        ----------
-        X : list of sequences, as in `fit`
-        return_bound : bool
-            Also return the scores of the tags and upper bounds on the best scores, equal where exact.
-
-        Returns
-        -------
-        y : list of arrays of tags
-        scores, bounds : arrays (n_sequences,), with ``return_bound=True``
-        """
-        found, lengths = self._predict(X)
-        tags = _cut(self.classes_[found.labels], lengths)
-        return (tags, found.values, found.bounds) if return_bound else tags
-
-    def decision_function(self, X: Sequence[Any]) -> NDArray[np.float64]:
-        """Score of the predicted tags of each sequence, (n_sequences,)."""
-        return self._predict(X)[0].values
-
     def score(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> float:
         """Fraction of the tags that are predicted right; with `sample_weight`, a sequence's tags count that much."""
-        found, lengths = self._predict(X)
+        problem, found = self._predict(X)
+        lengths = np.diff(problem.example_variables)
         truth = _states(_check_tags(y, lengths), self.classes_)
         counts = np.repeat(target.example_weights(sample_weight, len(lengths), "sequence"), lengths)
         return float(np.average(found.labels == truth, weights=counts))
@@ -207,12 +184,15 @@ class ChainSVM(StructuredEstimator):
         tags.no_validation = True
         return tags
 
-    def _predict(self, X: Sequence[Any]) -> tuple[MapResult, NDArray[np.int64]]:
-        check_is_fitted(self)
+    def _new_problem(self, X: Sequence[Any]) -> FactorGraphs:
         features, lengths = _check_sequences(X)
         compare_columns(self, X[0])
         _check_possible(lengths, self.forbidden_)
-        return self._maximise(self._problem(features, lengths, None, len(self.classes_), self.forbidden_)), lengths
+        return self._problem(features, lengths, None, len(self.classes_), self.forbidden_)
+
+    def _present(self, states: NDArray[np.int32], problem: FactorGraphs) -> list[NDArray[Any]]:
+        """An array of tags a sequence."""
+        return np.split(self.classes_[states], problem.example_variables[1:-1])
 
     def _problem(
         self,

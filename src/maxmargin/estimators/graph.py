@@ -18,19 +18,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
-from maxmargin.estimators.base import StructuredEstimator, check_parameters
-from maxmargin.inference import MapResult
+from maxmargin.estimators.base import check_parameters
+from maxmargin.estimators.naming import name_blocks
+from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.problems import FactorGraphs, graph_problem
 from maxmargin.problems.graphs import check_graph
 
 Graph = tuple[Any, NDArray[np.int64], NDArray[Any] | None]
 
 
-class GraphSVM(StructuredEstimator):
+class GraphSVM(StructuredPredictor):
     """Classifier of the nodes of graphs that learns which classes are neighbours.
 
     Parameters
@@ -146,34 +146,13 @@ class GraphSVM(StructuredEstimator):
         self._name_weights()
         return self
 
-    def predict(self, graphs: Sequence[Any], return_bound: bool = False) -> Any:
-        """Best labels of each graph's nodes.
-
-        Parameters
-        ----------
-        graphs : list of graphs, as in `fit`
-        return_bound : bool
-            Also return the scores of the labelings and upper bounds on the best scores, equal where exact.
-
-        Returns
-        -------
-        labels : list of arrays of labels
-        scores, bounds : arrays (n_graphs,), with ``return_bound=True``
-        """
-        found, starts = self._predict(graphs)
-        labels = np.split(self.classes_[found.labels], starts[1:-1])
-        return (labels, found.values, found.bounds) if return_bound else labels
-
-    def decision_function(self, graphs: Sequence[Any]) -> NDArray[np.float64]:
-        """Score of the predicted labeling of each graph, (n_graphs,)."""
-        return self._predict(graphs)[0].values
-
     def score(self, graphs: Sequence[Any], labels: Sequence[Any], sample_weight: ArrayLike | None = None) -> float:
         """Fraction of the nodes with a known label that are predicted right.
 
         A label never seen in training counts as wrong. With `sample_weight`, a graph's nodes count that much.
         """
-        found, starts = self._predict(graphs)
+        problem, found = self._predict(graphs)
+        starts = problem.example_variables
         values, known = _check_labels(_check_graphs(graphs)[0], labels)
         state = {label: k for k, label in enumerate(self.classes_.tolist())}
         truth = np.array([state.get(v, -1) for row in values for v in row])
@@ -195,12 +174,7 @@ class GraphSVM(StructuredEstimator):
         tags.no_validation = True
         return tags
 
-    def _predict(self, graphs: Sequence[Any]) -> tuple[MapResult, NDArray[np.int64]]:
-        check_is_fitted(self)
-        problem = self._problem(graphs)
-        return self._maximise(problem), problem.example_variables
-
-    def _problem(self, graphs: Sequence[Any]) -> FactorGraphs:
+    def _new_problem(self, graphs: Sequence[Any]) -> FactorGraphs:
         """The graphs to predict, compared with those of training."""
         own = self.n_edge_features_in_
         parts, _ = _check_graphs(graphs, own)
@@ -217,6 +191,10 @@ class GraphSVM(StructuredEstimator):
                 )
         return graph_problem(self._with_constant(parts), None, len(self.classes_), edge_weights=self.edge_weights)
 
+    def _present(self, states: NDArray[np.int32], problem: FactorGraphs) -> list[NDArray[Any]]:
+        """An array of labels a graph."""
+        return np.split(self.classes_[states], problem.example_variables[1:-1])
+
     def _with_constant(self, parts: list[Graph]) -> list[Graph]:
         if not self.fit_intercept:
             return parts
@@ -224,13 +202,9 @@ class GraphSVM(StructuredEstimator):
 
     def _name_weights(self) -> None:
         """Views of the flat weights under their names."""
-        n_classes, width = len(self.classes_), self.n_features_in_ + int(self.fit_intercept)
-        weights, q = self.result_.weights, max(self.n_edge_features_in_, 1)
-        of_nodes = weights[: n_classes * width].reshape(n_classes, width)
-        self.coef_ = of_nodes[:, : self.n_features_in_]
-        self.intercept_ = of_nodes[:, self.n_features_in_] if self.fit_intercept else np.zeros(n_classes)
+        n_classes, q = len(self.classes_), max(self.n_edge_features_in_, 1)
         shape = (q,) if self.edge_weights == "potts" else (n_classes, n_classes, q)
-        self.edge_coef_ = weights[n_classes * width :].reshape(shape)
+        self.edge_coef_ = name_blocks(self, n_classes).reshape(shape)
 
 
 def _check_graphs(graphs: Sequence[Any], n_edge_features: int | None = None) -> tuple[list[Graph], int]:

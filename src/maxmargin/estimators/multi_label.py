@@ -18,18 +18,18 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import DataError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import (
-    StructuredEstimator,
     check_features,
     check_parameters,
     compare_columns,
     remember_columns,
     with_constant,
 )
-from maxmargin.inference import MapResult
+from maxmargin.estimators.naming import name_blocks
+from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
 
 
-class MultiLabelSVM(StructuredEstimator):
+class MultiLabelSVM(StructuredPredictor):
     """Multi-label classifier that learns which labels go together.
 
     Parameters
@@ -54,7 +54,7 @@ class MultiLabelSVM(StructuredEstimator):
     result_ : Result
         Status, certificate and history of training.
     inference_ : str
-        How predictions are made, such as "trees (exact)" or "decode (bound)".
+        How predictions are made, and why.
     n_features_in_ : int, feature_names_in_ : array (p,)
         The latter only if X was a data frame with columns named by strings.
 
@@ -141,33 +141,10 @@ class MultiLabelSVM(StructuredEstimator):
         self._name_weights()
         return self
 
-    def predict(self, X: Any, return_bound: bool = False) -> Any:
-        """Best set of labels of each example.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or data frame (n, p)
-        return_bound : bool
-            Also return the scores of the labelings and upper bounds on the best scores, equal where exact.
-
-        Returns
-        -------
-        Y : int array (n, L) of zeros and ones, or list of lists of labels if trained on lists
-        scores, bounds : arrays (n,), with ``return_bound=True``
-        """
-        found = self._predict(X)
-        on = found.labels.reshape(-1, len(self.classes_)).astype(np.int64)
-        Y: Any = [self.classes_[row == 1].tolist() for row in on] if self._lists else on
-        return (Y, found.values, found.bounds) if return_bound else Y
-
-    def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Score of the predicted labeling of each example, (n,)."""
-        return self._predict(X).values
-
     def score(self, X: Any, Y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Mean fraction of labels that are right: 1 - Hamming loss."""
         truth = self._encode(Y)
-        found = self._predict(X)
+        _, found = self._predict(X)
         _check_lengths(len(found.values), len(truth))
         right = (found.labels.reshape(truth.shape) == truth).mean(axis=1)
         return float(
@@ -182,14 +159,20 @@ class MultiLabelSVM(StructuredEstimator):
         tags.target_tags.single_output = False
         return tags
 
-    def _predict(self, X: Any) -> MapResult:
-        check_is_fitted(self)
+    def _new_problem(self, X: Any) -> FactorGraphs:
         features = check_features(X)
         compare_columns(self, X)
-        return self._maximise(self._problem(with_constant(features) if self.fit_intercept else features))
+        rows = with_constant(features) if self.fit_intercept else features
+        return multi_label_problem(rows, None, self.edges_, len(self.classes_))
 
-    def _problem(self, features: Any) -> FactorGraphs:
-        return multi_label_problem(features, None, self.edges_, len(self.classes_))
+    def _present(self, states: NDArray[np.int32], problem: FactorGraphs) -> Any:
+        """Zeros and ones (n, L), or lists of labels if trained on lists."""
+        on = states.reshape(-1, len(self.classes_)).astype(np.int64)
+        return [self.classes_[row == 1].tolist() for row in on] if self._lists else on
+
+    def _present_marginals(self, marginals: NDArray[np.float64], problem: FactorGraphs) -> NDArray[np.float64]:
+        """Probability of each label, (n, L)."""
+        return marginals[1::2].reshape(-1, len(self.classes_))
 
     def _encode(self, Y: Any) -> NDArray[np.int8]:
         """Zeros and ones of a target of either kind, in the order of ``classes_``."""
@@ -205,12 +188,7 @@ class MultiLabelSVM(StructuredEstimator):
 
     def _name_weights(self) -> None:
         """Views of the flat weights under their names."""
-        n_labels, width = len(self.classes_), self.n_features_in_ + int(self.fit_intercept)
-        weights = self.result_.weights
-        of_labels = weights[: n_labels * width].reshape(n_labels, width)
-        self.coef_ = of_labels[:, : self.n_features_in_]
-        self.intercept_ = of_labels[:, self.n_features_in_] if self.fit_intercept else np.zeros(n_labels)
-        self.edge_coef_ = weights[n_labels * width :]
+        self.edge_coef_ = name_blocks(self, len(self.classes_))
 
 
 def _check_lengths(n_rows: int, n_targets: int) -> None:

@@ -9,39 +9,53 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from maxmargin.errors import OptionError
+from maxmargin.inference.branch_and_bound import BranchAndBound
+from maxmargin.inference.choice import choose, choose_marginals, choose_oracle
 from maxmargin.inference.combined import Combined
 from maxmargin.inference.contract import Engine, MapResult, Marginals, Relaxed
+from maxmargin.inference.dual_decomposition import DualDecomposition
 from maxmargin.inference.exhaustive import Exhaustive
 from maxmargin.inference.graph_cut import GraphCut
 from maxmargin.inference.greedy import Greedy
+from maxmargin.inference.junction_tree import JunctionTree
 from maxmargin.inference.linear_program import LinearProgram
 from maxmargin.inference.loopy_bp import LoopyBP
+from maxmargin.inference.top_k import TopK, top_k
 from maxmargin.inference.trees import Trees
-from maxmargin.problems.factor_graphs import FactorGraphs
 
 __all__ = [
     "ENGINES",
+    "BranchAndBound",
     "Combined",
+    "DualDecomposition",
     "Engine",
     "Exhaustive",
     "GraphCut",
     "Greedy",
+    "JunctionTree",
     "LinearProgram",
     "LoopyBP",
     "MapResult",
     "Marginals",
     "Relaxed",
+    "TopK",
     "Trees",
+    "choose",
+    "choose_marginals",
+    "choose_oracle",
     "engine",
-    "exact_engine",
+    "top_k",
 ]
 
 #: All engines by name.
 ENGINES: dict[str, Callable[[], Engine]] = {
+    "branch_and_bound": BranchAndBound,
     "combined": Combined,
+    "dual_decomposition": DualDecomposition,
     "exhaustive": Exhaustive,
     "graph_cut": GraphCut,
     "greedy": Greedy,
+    "junction_tree": JunctionTree,
     "linear_program": LinearProgram,
     "loopy_bp": LoopyBP,
     "trees": Trees,
@@ -58,19 +72,3 @@ def engine(name_or_object: str | Engine) -> Engine:
     if isinstance(name_or_object, Engine) and not isinstance(name_or_object, type):
         return name_or_object
     raise OptionError(f"{name_or_object!r} is neither the name of an inference engine nor an engine.")
-
-
-def exact_engine(graphs: FactorGraphs, limit: int = 2**12) -> Engine | None:
-    """Return an engine that is exact on this batch, or None if there is no cheap one.
-
-    Parameters
-    ----------
-    graphs : FactorGraphs
-    limit : int
-        Largest number of joint states of an example for which exhaustive search counts as cheap.
-    """
-    candidates: tuple[Engine, ...] = (Trees(), Exhaustive(limit))
-    for candidate in candidates:
-        if candidate.refusal(graphs) is None:
-            return candidate
-    return None

@@ -4,7 +4,7 @@ A batch is cut into runs of consecutive examples of about equal work, counted in
 a view of the batch: nothing but its table of offsets is copied. Engines answer every example on its own, so the joined
 answer has the same bits whatever the shards and the number of threads. An engine that keeps something from example to
 example, as the linear program keeps its last basis, gets its examples in order and in one thread, which is all that its
-lock would allow anyway.
+lock would allow anyway; any other such engine, or a wrapper of this one, says ``sequential = True``.
 
 `maximise`, `marginals` and `relax` take score tables; `predict` and `predict_marginals` take weights, and fill the
 tables of one shard when its turn comes. A shard of `predict` is small, so that an engine finds the scores still in the
@@ -15,7 +15,6 @@ An error names the example by its number in the whole batch.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -181,7 +180,8 @@ def run_of_examples(graphs: FactorGraphs, begin: int, end: int) -> FactorGraphs:
     table = a.examples[begin : end + 1].copy()
     for column in (VARIABLES, FACTORS, STATES, TABLES, MESSAGES):
         table[:, column] -= table[0, column]
-    part = copy.copy(graphs)
+    part = object.__new__(FactorGraphs)
+    part.__dict__.update(graphs.__dict__)
     part.is_forest = graphs.is_forest or bool(forests(graphs)[graphs.structure_of[begin:end]].all())
     part.arrays = a._replace(
         examples=table,
@@ -247,13 +247,13 @@ def _over_shards(
 
 def _threads(engine: object, n_jobs: int | None) -> int:
     threads = n_threads(n_jobs)
-    return 1 if isinstance(engine, LinearProgram) else threads
+    return 1 if getattr(engine, "sequential", isinstance(engine, LinearProgram)) else threads
 
 
 def _run(values: NDArray[Any], starts: NDArray[np.int64], begin: int, end: int) -> NDArray[Any]:
     return values[starts[begin] : starts[end]]
 
 
-def _join(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
-    """Concatenate the arrays of named tuples, field by field."""
-    return [np.concatenate(one) for one in zip(*parts, strict=True)]
+def _join(parts: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Concatenate the arrays of named tuples, field by field; a field that no part has stays None."""
+    return [None if one[0] is None else np.concatenate(one) for one in zip(*parts, strict=True)]

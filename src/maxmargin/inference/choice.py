@@ -9,7 +9,8 @@ For prediction (`choose`):
 5. anything else: `dual_decomposition`, which is exact wherever its bound is met.
 
 For the oracle of a solver (`choose_oracle`), which is asked so often that time counts for more, and whose relaxation has a
-certificate of its own, binary pairs go to `graph_cut` before anything but `trees`.
+certificate of its own, binary pairs go to `graph_cut` before anything but `trees`. For marginals (`choose_marginals`) the exact
+engines come first, too, and then `loopy_bp`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from __future__ import annotations
 import numpy as np
 
 from maxmargin.inference.contract import Engine
+from maxmargin.inference.dual_decomposition import DualDecomposition
 from maxmargin.inference.exhaustive import Exhaustive
 from maxmargin.inference.graph_cut import GraphCut
 from maxmargin.inference.junction_tree import JunctionTree
+from maxmargin.inference.loopy_bp import LoopyBP
 from maxmargin.inference.trees import Trees
 from maxmargin.problems.factor_graphs import FactorGraphs
 
@@ -35,8 +38,6 @@ def choose(graphs: FactorGraphs) -> tuple[Engine, str]:
     cut = GraphCut()
     if cut.refusal(graphs) is None:
         return cut, "binary variables in pairs: a relaxation that is often exact"
-    from maxmargin.inference.dual_decomposition import DualDecomposition
-
     return DualDecomposition(), "no cheap exact engine: a bound, and the best labeling found"
 
 
@@ -48,9 +49,13 @@ def choose_oracle(graphs: FactorGraphs) -> tuple[Engine, str]:
     exact = exact_engine(graphs)
     if exact is not None:
         return exact
-    from maxmargin.inference.dual_decomposition import DualDecomposition
-
     return DualDecomposition(), "no cheap exact engine: labelings and bounds"
+
+
+def choose_marginals(graphs: FactorGraphs) -> tuple[Engine, str]:
+    """The engine for marginals, and why: exact where that is cheap, else loopy sum-product."""
+    exact = exact_engine(graphs)
+    return exact if exact is not None else (LoopyBP(), "no cheap exact engine")
 
 
 def exact_engine(graphs: FactorGraphs) -> tuple[Engine, str] | None:

@@ -13,6 +13,9 @@ become better than the best so far, even if every later variable and factor had 
 Probability mass travels the other way: a level's mass is credited to its state and to its factors' joint states when
 the search leaves it, so a labeling costs about as much as its last level.
 
+A structured factor is scored through its statistics, afresh for each state of its level; nothing is assumed of its
+largest score. Its entries in *tables* coordinates are the means of its statistics.
+
 Of labelings with the same (sum in the above order) score, the first in C order wins.
 """
 
@@ -34,15 +37,17 @@ from maxmargin.inference.contract import (
     once_per_structures,
     raise_infeasible,
 )
-from maxmargin.kernels import kernel
+from maxmargin.kernels import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_SCOPE,
     F_TABLE,
     F_TEMPLATE,
     K_ARITY,
+    K_KIND,
     K_SIZE,
     K_SLOTS,
+    L_SLOTS,
     L_STATES,
     L_VARIABLES,
     S_FACTORS,
@@ -56,12 +61,14 @@ from maxmargin.problems.layout import (
     VARIABLES,
     offsets,
 )
+from maxmargin.problems.structured import structured_score, structured_statistics, work_size
+from maxmargin.problems.templates import TABLE
 
 # `variables` of Levels: number of states, first state in the example, first factor of the level (and the next level's).
 LEVEL_STATES, LEVEL_STATE, LEVEL_FACTOR = range(3)
 # `factors` of Levels: table in the example, stride of the level's own variable, first and last row of `earlier`,
-# number of joint states.
-FACTOR_TABLE, FACTOR_STRIDE, FACTOR_EARLIER, FACTOR_LAST, FACTOR_SIZE = range(5)
+# number of joint states, template, first entry of the scope.
+FACTOR_TABLE, FACTOR_STRIDE, FACTOR_EARLIER, FACTOR_LAST, FACTOR_SIZE, FACTOR_TEMPLATE, FACTOR_SCOPE = range(7)
 
 
 class Levels(NamedTuple):
@@ -106,7 +113,7 @@ class Exhaustive:
         """Find the best labeling of every example; the first in C order if several are best."""
         scores = self._check(graphs, scores)
         labels, a = np.empty(len(graphs.labels), np.int32), graphs.arrays
-        failed = _search(a.examples, a.largest, _levels(graphs), scores.variables, scores.factors, labels)
+        failed = _search(a, _levels(graphs), work_size(a.largest), scores.variables, scores.factors, labels)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return exact_result(graphs, scores, labels)
@@ -118,7 +125,7 @@ class Exhaustive:
         scores = check_scores(graphs, scores)
         out = Marginals(np.zeros(len(scores.variables)), np.zeros(len(scores.factors)), np.empty(graphs.n_examples))
         a = graphs.arrays
-        _sum(a.examples, a.largest, _levels(graphs), scores.variables, scores.factors, best, temperature, *out)
+        _sum(a, _levels(graphs), work_size(a.largest), scores.variables, scores.factors, best, temperature, *out)
         return out
 
     def _check(self, graphs: FactorGraphs, scores: Scores) -> Scores:
@@ -155,7 +162,10 @@ def _levels(graphs: FactorGraphs) -> Levels:
     earlier = first - np.arange(len(first))
     level = last + np.repeat(a.structures[:-1, S_VARIABLES], np.diff(a.structures[:, S_FACTORS]))
     size = a.factor_kinds[a.factors[:, F_TEMPLATE], K_SIZE]
-    factors = np.stack([a.factors[:, F_TABLE], stride[own], earlier, earlier + arity - 1, size], axis=1)
+    factors = np.stack(
+        [a.factors[:, F_TABLE], stride[own], earlier, earlier + arity - 1, size, a.factors[:, F_TEMPLATE], first],
+        axis=1,
+    )
 
     variables = np.zeros((len(a.variables) + 1, 3), np.int64)
     variables[:-1, LEVEL_STATES] = a.variable_kinds[a.variables[:, V_TEMPLATE], K_SIZE]
@@ -173,10 +183,13 @@ def _levels(graphs: FactorGraphs) -> Levels:
 
 
 @kernel
-def _search(examples: Any, largest: Any, levels: Any, v_scores: Any, f_scores: Any, labels: Any) -> int:
+def _search(g: Any, levels: Any, room: int, v_scores: Any, f_scores: Any, labels: Any) -> int:
     """Best labeling of every example; the first example that has none, or -1."""
+    examples, largest, scope, kinds, slots, structured = (
+        g.examples, g.largest, g.scope, g.factor_kinds, g.slots, g.structured,
+    )  # fmt: skip
     partial, choice = np.empty(largest[L_STATES]), np.empty(largest[L_VARIABLES], np.int64)
-    rest = np.empty(largest[L_VARIABLES])
+    rest, work, own = np.empty(largest[L_VARIABLES]), np.empty(room), np.empty(largest[L_SLOTS], np.int32)
     start, variables, factors, earlier = levels.start, levels.variables, levels.factors, levels.earlier
     for m in range(len(examples) - 1):
         v0, states, tables = start[examples[m, STRUCTURE]], examples[m, STATES], examples[m, TABLES]
@@ -191,6 +204,8 @@ def _search(examples: Any, largest: Any, levels: Any, v_scores: Any, f_scores: A
             bound += most
             for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
                 most, at = -np.inf, tables + factors[q, FACTOR_TABLE]
+                if kinds[factors[q, FACTOR_TEMPLATE], K_KIND] != TABLE:
+                    most = np.inf
                 for y in range(factors[q, FACTOR_SIZE]):
                     most = max(most, f_scores[at + y])
                 bound += most
@@ -204,6 +219,13 @@ def _search(examples: Any, largest: Any, levels: Any, v_scores: Any, f_scores: A
                     partial[at + k] = value + v_scores[states + at + k]
                 for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
                     joint, stride = tables + factors[q, FACTOR_TABLE], factors[q, FACTOR_STRIDE]
+                    t = factors[q, FACTOR_TEMPLATE]
+                    if kinds[t, K_KIND] != TABLE:
+                        for k in range(n_states):
+                            choice[d] = k
+                            _own_labels(t, kinds, scope, factors[q, FACTOR_SCOPE], choice, own)
+                            partial[at + k] += structured_score(t, kinds, slots, structured, f_scores, joint, own, work)
+                        continue
                     for e in range(factors[q, FACTOR_EARLIER], factors[q, FACTOR_LAST]):
                         joint += earlier[e, 1] * choice[earlier[e, 0]]
                     for k in range(n_states):
@@ -229,12 +251,23 @@ def _search(examples: Any, largest: Any, levels: Any, v_scores: Any, f_scores: A
     return -1
 
 
+@inner
+def _own_labels(t: int, kinds: Any, scope: Any, first: int, choice: Any, own: Any) -> None:
+    """The labels of one factor's scope."""
+    for j in range(kinds[t, K_ARITY]):
+        own[j] = choice[scope[first + j]]
+
+
 @kernel
 def _sum(
-    examples: Any, largest: Any, levels: Any, v_scores: Any, f_scores: Any, best: Any, temperature: float,
+    g: Any, levels: Any, room: int, v_scores: Any, f_scores: Any, best: Any, temperature: float,
     out_v: Any, out_f: Any, log_partition: Any,
 ) -> None:  # fmt: skip
     """Marginals of every example, from masses relative to its best score; out_v and out_f come in as zeros."""
+    examples, largest, scope, kinds, slots, structured = (
+        g.examples, g.largest, g.scope, g.factor_kinds, g.slots, g.structured,
+    )  # fmt: skip
+    work, own = np.empty(room), np.empty(largest[L_SLOTS], np.int32)
     partial, choice = np.empty(largest[L_STATES]), np.empty(largest[L_VARIABLES], np.int64)
     mass = np.zeros(largest[L_VARIABLES])
     start, variables, factors, earlier = levels.start, levels.variables, levels.factors, levels.earlier
@@ -253,6 +286,13 @@ def _sum(
                     partial[at + k] = value + v_scores[states + at + k]
                 for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
                     joint, stride = tables + factors[q, FACTOR_TABLE], factors[q, FACTOR_STRIDE]
+                    t = factors[q, FACTOR_TEMPLATE]
+                    if kinds[t, K_KIND] != TABLE:
+                        for k in range(n_states):
+                            choice[d] = k
+                            _own_labels(t, kinds, scope, factors[q, FACTOR_SCOPE], choice, own)
+                            partial[at + k] += structured_score(t, kinds, slots, structured, f_scores, joint, own, work)
+                        continue
                     for e in range(factors[q, FACTOR_EARLIER], factors[q, FACTOR_LAST]):
                         joint += earlier[e, 1] * choice[earlier[e, 0]]
                     for k in range(n_states):
@@ -279,7 +319,14 @@ def _sum(
             mass[d] += p
             out_v[states + variables[v0 + d, LEVEL_STATE] + choice[d]] += p
             for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
-                out_f[place[q] + choice[d] * factors[q, FACTOR_STRIDE]] += p
+                t = factors[q, FACTOR_TEMPLATE]
+                if kinds[t, K_KIND] == TABLE:
+                    out_f[place[q] + choice[d] * factors[q, FACTOR_STRIDE]] += p
+                    continue
+                _own_labels(t, kinds, scope, factors[q, FACTOR_SCOPE], choice, own)
+                structured_statistics(t, kinds, slots, structured, own, work, 0)
+                for y in range(factors[q, FACTOR_SIZE]):
+                    out_f[tables + factors[q, FACTOR_TABLE] + y] += p * work[y]
         for i in range(states, examples[m + 1, STATES]):
             out_v[i] /= mass[0]
         for i in range(tables, examples[m + 1, TABLES]):

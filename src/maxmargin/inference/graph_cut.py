@@ -49,6 +49,7 @@ few numbers per arc of the largest example. Which variables an arc joins depends
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,7 +72,6 @@ from maxmargin.problems.layout import (
     F_TABLE,
     F_TEMPLATE,
     K_ARITY,
-    K_SIZE,
     L_VARIABLES,
     S_FACTORS,
     S_VARIABLES,
@@ -81,6 +81,10 @@ from maxmargin.problems.layout import (
     VARIABLES,
     offsets,
 )
+from maxmargin.problems.templates import Template
+
+# How sentences call whatever needs binary pairs of finite scores.
+WHO = "graph cuts"
 
 # `starts` of Network (one more row than structures): first variable, pair and single of each structure.
 N_VARIABLE, N_PAIR, N_SINGLE = range(3)
@@ -147,22 +151,7 @@ class GraphCut:
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
         """Name the first example with a variable, a factor or a hard constraint that a cut cannot express."""
-        faults = _faults(graphs)
-        if faults:
-            wrong = np.flatnonzero(np.isin(graphs.structure_of, list(faults)))
-            if len(wrong):
-                m = int(wrong[0])
-                return f"Example {m}: {faults[int(graphs.structure_of[m])]}"
-        a = graphs.arrays
-        for side, fixed, starts in (
-            ("variable", a.variable_scores, graphs.example_states),
-            ("factor", a.factor_scores, graphs.example_tables),
-        ):
-            forbidden = np.flatnonzero(np.isneginf(fixed))
-            if len(forbidden):
-                m = int(np.searchsorted(starts, forbidden[0], side="right") - 1)
-                return f"Example {m}: a {side} has a score of -inf; graph cuts take finite scores only."
-        return None
+        return refusal_of(graphs, binary_faults(graphs), WHO)
 
     def relax(self, graphs: FactorGraphs, scores: Scores) -> Relaxed:
         """Maximise over the local polytope: marginals of 0, 1/2 and 1, and the value of the relaxation."""
@@ -187,7 +176,7 @@ class GraphCut:
         if refusal is not None:
             raise DataError(refusal)
         scores = check_scores(graphs, scores)
-        check_finite(graphs, scores)
+        check_finite(graphs, scores, WHO)
         n_variables = len(graphs.labels)
         marginals, bounds = np.empty(2 * n_variables), np.empty(graphs.n_examples)
         ambiguous, labels = np.empty(n_variables, np.bool_), np.empty(n_variables, np.int32)
@@ -200,7 +189,27 @@ class GraphCut:
         return Relaxed(marginals, bounds, ambiguous), labels, values
 
 
-def check_finite(graphs: FactorGraphs, scores: Scores) -> None:
+def refusal_of(graphs: FactorGraphs, faults: dict[int, str], who: str) -> str | None:
+    """Name the first example whose structure has a fault, or that has a hard constraint of its own."""
+    if faults:
+        wrong = np.flatnonzero(np.isin(graphs.structure_of, list(faults)))
+        if len(wrong):
+            m = int(wrong[0])
+            return f"Example {m}: {faults[int(graphs.structure_of[m])]}"
+    a = graphs.arrays
+    for side, fixed, starts in (
+        ("variable", a.variable_scores, graphs.example_states),
+        ("factor", a.factor_scores, graphs.example_tables),
+    ):
+        forbidden = np.flatnonzero(np.isneginf(fixed))
+        if len(forbidden):
+            m = int(np.searchsorted(starts, forbidden[0], side="right") - 1)
+            return f"Example {m}: a {side} has a score of -inf; {who} take finite scores only."
+    return None
+
+
+def check_finite(graphs: FactorGraphs, scores: Scores, who: str) -> None:
+    """Refuse the first example that has a score which is not a finite number."""
     first = graphs.n_examples
     for given, starts in ((scores.variables, graphs.example_states), (scores.factors, graphs.example_tables)):
         wrong = np.flatnonzero(~np.isfinite(given))
@@ -212,51 +221,53 @@ def check_finite(graphs: FactorGraphs, scores: Scores) -> None:
         values = given[starts[first] : starts[first + 1]]
         if not (np.isfinite(values) | np.isneginf(values)).all():
             raise_infeasible(graphs, scores, first)
-    raise DataError(f"Example {first} has a score of -inf; graph cuts take finite scores only.")
+    raise DataError(f"Example {first} has a score of -inf; {who} take finite scores only.")
 
 
-@once_per_structures
-def _faults(graphs: FactorGraphs) -> dict[int, str]:
-    """What each structure that a cut cannot express has."""
+def structure_faults(
+    graphs: FactorGraphs, of_variable: Callable[[Template], str | None], of_factor: Callable[[Template], str | None]
+) -> dict[int, str]:
+    """The first fault of each structure that has one; the callables say what is wrong with a template, or None."""
+    wrong_v = [of_variable(t) for t in graphs.variable_templates]
+    wrong_f = [of_factor(t) for t in graphs.factor_templates]
     found: dict[int, str] = {}
     for number, s in enumerate(graphs.structures):
-        templates = [graphs.variable_templates[t] for t in s.variable_templates]
-        fault = next(
-            (
-                f"variable {i} has {t.n_states[0]} states; graph cuts take binary variables only."
-                if t.n_states != (2,)
-                else f"variable {i} has a score of -inf; graph cuts take finite scores only."
-                for i, t in enumerate(templates)
-                if t.n_states != (2,) or np.isneginf(t.scores).any()
-            ),
-            None,
-        )
-        templates = [graphs.factor_templates[t] for t in s.factor_templates]
-        fault = fault or next(
-            (
-                f"factor {c} joins {t.arity} variables; graph cuts take factors of 1 or 2."
-                if t.arity not in (1, 2)
-                else f"factor {c} has a score of -inf; graph cuts take finite scores only."
-                for c, t in enumerate(templates)
-                if t.arity not in (1, 2) or np.isneginf(t.scores).any()
-            ),
-            None,
-        )
-        if fault is not None:
-            found[number] = fault
+        faults = [f"variable {i} {wrong_v[t]}" for i, t in enumerate(s.variable_templates) if wrong_v[t] is not None]
+        faults += [f"factor {c} {wrong_f[t]}" for c, t in enumerate(s.factor_templates) if wrong_f[t] is not None]
+        if faults:
+            found[number] = faults[0]
     return found
 
 
 @once_per_structures
+def binary_faults(graphs: FactorGraphs) -> dict[int, str]:
+    """What each structure that a cut cannot express has."""
+    infinite = f"has a score of -inf; {WHO} take finite scores only."
+
+    def of_variable(t: Template) -> str | None:
+        if t.n_states != (2,):
+            return f"has {t.n_states[0]} states; {WHO} take binary variables only."
+        return infinite if np.isneginf(t.scores).any() else None
+
+    def of_factor(t: Template) -> str | None:
+        if t.arity > 2:
+            return f"joins {t.arity} variables; {WHO} take factors of 1 or 2."
+        return infinite if np.isneginf(t.scores).any() else None
+
+    return structure_faults(graphs, of_variable, of_factor)
+
+
+@once_per_structures
 def network(graphs: FactorGraphs) -> Network:
+    """Which variables the arcs of each structure join; factors of more than two variables are left out."""
     a = graphs.arrays
     n_structures, n_variables = len(a.structures) - 1, len(a.variables)
     arity = a.factor_kinds[a.factors[:, F_TEMPLATE], K_ARITY]
     owner = np.repeat(np.arange(n_structures), np.diff(a.structures[:, S_FACTORS]))
     first_variable = a.structures[:, S_VARIABLES]
 
-    # A batch may share structures with one that this engine refuses, so other factors are left out, not assumed away.
-    pair = np.flatnonzero((arity == 2) & (a.factor_kinds[a.factors[:, F_TEMPLATE], K_SIZE] == 4))
+    # A batch may share structures with one that is refused, so other factors are left out, not assumed away.
+    pair = np.flatnonzero(arity == 2)
     ends = a.scope[a.factors[pair, F_SCOPE][:, None] + np.arange(2)].reshape(-1, 2)
     at = (ends + first_variable[owner[pair]][:, None]).ravel()
     order = np.argsort(at, kind="stable")
@@ -757,3 +768,16 @@ def repair(
         sign = 1.0 if state[chosen] == 1 else -1.0
         for r in range(first_row[v0 + chosen], first_row[v0 + chosen + 1]):
             field[rows[r, ROW_OTHER]] += sign * coupling[rows[r, ROW_PAIR]]
+
+
+@inner
+def energy(n: int, e0: int, n_pairs: int, pairs: Any, linear: Any, coupling: Any, state: Any) -> float:
+    """E of a labeling, without its constant."""
+    total = 0.0
+    for v in range(n):
+        if state[v] == 1:
+            total += linear[v]
+    for e in range(n_pairs):
+        if state[pairs[e0 + e, PAIR_I]] == 1 and state[pairs[e0 + e, PAIR_J]] == 1:
+            total += coupling[e]
+    return total

@@ -49,7 +49,7 @@ from maxmargin.inference.contract import (
     once_per_structures,
     raise_infeasible,
 )
-from maxmargin.inference.rounding import improve
+from maxmargin.inference.rounding import TOLERANCE, check_rounding, round_marginals
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_SCOPE,
@@ -67,8 +67,6 @@ from maxmargin.problems.layout import (
     offsets,
 )
 
-#: Marginals this close to 0 or 1 are 0 or 1, and this close to each other equal; also the simplex method's tolerances.
-TOLERANCE = 1e-9
 #: A kept model counts as its columns and this many more, since HiGHS has its own overhead.
 MODEL_OVERHEAD = 10_000
 
@@ -82,19 +80,22 @@ class LinearProgram:
     ----------
     limit : int
         Largest number of columns (states and joint states) of an example.
+    rounding : "half-up", "unary" or "repair"
+        How `maximise` rounds (rounding.py); "repair" may change every variable.
     """
 
     name = "linear_program"
     exact = False
 
-    def __init__(self, limit: int = 2_000_000) -> None:
+    def __init__(self, limit: int = 2_000_000, rounding: str = "repair") -> None:
         self.limit = limit
+        self.rounding = check_rounding(rounding)
         self._models = once_per_structures(lambda graphs: _Models())
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[LinearProgram], tuple[int]]:
+    def __reduce__(self) -> tuple[type[LinearProgram], tuple[int, str]]:
         # Models live in C++ and are cheap to build again, so copies start without.
-        return type(self), (self.limit,)
+        return type(self), (self.limit, self.rounding)
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
         """Name the first example whose linear program is too large, if there is one."""
@@ -144,26 +145,17 @@ class LinearProgram:
                     models.drop(s)
                     raise DataError(f"Example {m}: HiGHS did not solve its linear program; it reports {status.name}.")
                 variables[here], bounds[m] = model.answer(theta)
+        # The simplex method keeps to its bounds up to a tolerance.
         variables[np.abs(variables) <= TOLERANCE] = 0.0
         variables[np.abs(variables - 1.0) <= TOLERANCE] = 1.0
         fractional = (variables != 0.0) & (variables != 1.0)
         return Relaxed(variables, bounds, np.logical_or.reduceat(fractional, graphs.state_starts()))
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
-        """Round the relaxation, and change single variables for as long as that helps.
-
-        A fractional variable takes its state of largest marginal, of several the one of largest own score. A labeling
-        that comes out forbidden has the value -inf.
-        """
+        """Round the relaxation; a labeling that comes out forbidden has the value -inf."""
         scores = check_scores(graphs, scores)
         relaxed = self.relax(graphs, scores)
-        starts = graphs.state_starts()
-        n_states = np.diff(np.append(starts, len(scores.variables)))
-        tied = relaxed.variables >= np.repeat(np.maximum.reduceat(relaxed.variables, starts), n_states) - TOLERANCE
-        own = np.where(tied, scores.variables, -np.inf)
-        best = np.flatnonzero(tied & (own == np.repeat(np.maximum.reduceat(own, starts), n_states)))
-        labels = (best[np.searchsorted(best, starts)] - starts).astype(np.int32)
-        improve(graphs.arrays, scores.variables, scores.factors, labels)
+        labels = round_marginals(graphs, scores, relaxed.variables, self.rounding)
         values = graphs.labeling_scores(scores, labels)
         return MapResult(labels, values, np.maximum(relaxed.bounds, values), relaxed.ambiguous)
 

@@ -1,13 +1,29 @@
-"""From a relaxation to a labeling: rounding, and improvement by single changes."""
+"""From a relaxation to a labeling: rounding schemes, and improvement by single changes.
+
+A variable whose marginals are 0 and 1 keeps what they say; the others are *ambiguous*. Finley and Joachims (2008) train
+with relaxed solutions and have to round them to predict. The schemes:
+
+- ``"half-up"``: the state of largest marginal, of several the highest one. A half of a binary variable is rounded to 1.
+- ``"unary"``: of the states with a marginal above 0, the one of largest own score, of several the lowest one.
+- ``"repair"``, greedy repair: the state of largest marginal, of several the one of largest own score; then single
+  variables are changed for as long as that raises the score. For half-integral marginals that start is ``"unary"``.
+
+Only ``"repair"`` looks at factors; the other two leave labels as rounded. An own score is that of the variable alone,
+without factors of one variable. On pairs of binary variables no change of an unambiguous variable can raise the score,
+since the states of the relaxation are at least as good as any others whatever the rest does (persistency); so it is the
+same there whether all variables may change or only ambiguous ones.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.kernels import kernel
+from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     I_FACTOR,
     I_STRIDE,
@@ -30,6 +46,8 @@ from maxmargin.problems.layout import (
 HALF_UP, UNARY, REPAIR = range(3)
 #: All rounding schemes by name.
 SCHEMES = {"half-up": HALF_UP, "unary": UNARY, "repair": REPAIR}
+#: Marginals this close to each other are equal.
+TOLERANCE = 1e-9
 
 
 def check_rounding(name: str) -> str:
@@ -38,6 +56,29 @@ def check_rounding(name: str) -> str:
         known = ", ".join(f'"{one}"' for one in SCHEMES)
         raise OptionError(f"There is no rounding {name!r}; known names are {known}.")
     return name
+
+
+def round_marginals(
+    graphs: FactorGraphs, scores: Scores, marginals: NDArray[np.float64], rounding: str
+) -> NDArray[np.int32]:
+    """A labeling of every example from marginals in *states* coordinates."""
+    starts = graphs.state_starts()
+    n_states = np.diff(np.append(starts, len(marginals)))
+    if rounding == "unary":
+        candidate = marginals > TOLERANCE
+    else:
+        candidate = marginals >= np.repeat(np.maximum.reduceat(marginals, starts), n_states) - TOLERANCE
+    if rounding == "half-up":
+        chosen = np.flatnonzero(candidate)
+        chosen = chosen[np.searchsorted(chosen, starts + n_states) - 1]
+    else:
+        own = np.where(candidate, scores.variables, -np.inf)
+        chosen = np.flatnonzero(candidate & (own == np.repeat(np.maximum.reduceat(own, starts), n_states)))
+        chosen = chosen[np.searchsorted(chosen, starts)]
+    labels = (chosen - starts).astype(np.int32)
+    if rounding == "repair":
+        improve(graphs.arrays, scores.variables, scores.factors, labels)
+    return labels
 
 
 # ------------------------------------------------------------------------------------------------------- kernels

@@ -94,9 +94,10 @@ class Trees:
     exact = True
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
-        """Name the first example whose graph has a cycle, if there is one."""
-        if graphs.is_forest:
-            return None
+        """Name the first example with a structured factor or a cycle, if there is one."""
+        structured = graphs.refuse_structured(self.name)
+        if structured is not None or graphs.is_forest:
+            return structured
         cyclic = np.flatnonzero(~forests(graphs)[graphs.structure_of])
         return f"The trees engine needs graphs without cycles, but the graph of example {cyclic[0]} has a cycle."
 
@@ -104,9 +105,7 @@ class Trees:
         """Find the best labeling of every example by max-product."""
         scores = self._check(graphs, scores)
         labels, a = np.empty(len(graphs.labels), np.int32), graphs.arrays
-        failed = _max_product(a.examples, a.largest, schedule(graphs), scores.variables, scores.factors, labels)
-        if failed >= 0:
-            raise_infeasible(graphs, scores, failed)
+        _max_product(a.examples, a.largest, schedule(graphs), scores.variables, scores.factors, labels)
         return exact_result(graphs, scores, labels)
 
     def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
@@ -214,21 +213,17 @@ def _walk(structure: Structure) -> tuple[list[int], list[int], list[int]]:
 
 
 @kernel
-def _max_product(examples: Any, largest: Any, schedule: Any, v_scores: Any, f_scores: Any, labels: Any) -> int:
-    """Best labeling of every example; the first example that has none, or -1."""
+def _max_product(examples: Any, largest: Any, schedule: Any, v_scores: Any, f_scores: Any, labels: Any) -> None:
+    """Best labeling of every example; a forbidden one if none is allowed."""
     start, steps, ends, roots = schedule.start, schedule.steps, schedule.ends, schedule.roots
     up, heard = np.empty(largest[L_STATES]), np.empty(largest[L_STATES])
     table, chosen = np.empty(largest[L_TABLE]), np.empty(largest[L_DELTAS], np.int64)
     for m in range(len(examples) - 1):
         states = examples[m, STATES]
-        best = max_product_one(
+        max_product_one(
             examples[m, STRUCTURE], examples[m + 1, STATES] - states, start, steps, ends, roots,
             v_scores, states, f_scores, examples[m, TABLES], up, heard, table, chosen, labels, examples[m, VARIABLES],
         )  # fmt: skip
-        # Not true of NaN either.
-        if not best > -np.inf:
-            return m
-    return -1
 
 
 @inner
@@ -236,8 +231,9 @@ def max_product_one(
     s: int, n_states: int, start: Any, steps: Any, ends: Any, roots: Any, v_scores: Any, v_at: int, f_scores: Any,
     f_at: int, up: Any, heard: Any, table: Any, chosen: Any, labels: Any, first: int,
 ) -> float:  # fmt: skip
-    """Best labeling of one example of structure s into labels[first:], and its score; -inf if none is allowed.
+    """Best labeling of one example of structure s into labels[first:], and its score.
 
+    Where no labeling is allowed, that is -inf, and the labeling is one of those that are forbidden.
     `start`, `steps`, `ends`, `roots` are those of `schedule`. The example's n_states scores of variables begin at
     v_scores[v_at], those of its factors at f_scores[f_at]. Room to work in, by the columns of `largest`: up (L_STATES),
     heard (L_STATES), table (L_TABLE), and chosen (L_DELTAS), which holds whole numbers.

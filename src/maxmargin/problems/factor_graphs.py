@@ -7,7 +7,8 @@ factors. Three more coordinates, concatenated over examples in the same way, add
 keep:
 
 - *states*: one entry per (variable, state): losses, variable scores, variable marginals;
-- *tables*: one entry per (factor, joint state), C order: factor scores, factor marginals;
+- *tables*: one entry per (factor, joint state), C order: factor scores, factor marginals; for a structured factor
+  (structured.py) one entry per parameter: its scores, and the means of its statistics;
 - *messages*: one entry per (factor, variable of its scope, state but the first): agreement multipliers. They are
   defined only up to a constant per (factor, variable), so the first state's is always 0 and is not kept.
 
@@ -31,11 +32,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError
+from maxmargin.kernels import kernel
 from maxmargin.problems.features import Features
 from maxmargin.problems.layout import (
     F_ROW,
+    F_SCOPE,
+    F_TABLE,
+    F_TEMPLATE,
     FACTORS,
+    K_ARITY,
+    K_KIND,
+    L_SLOTS,
     MESSAGES,
+    S_FACTORS,
     S_VARIABLES,
     STATES,
     STRUCTURE,
@@ -47,10 +56,12 @@ from maxmargin.problems.layout import (
     Sizes,
     fill_scores,
     flatten_structures,
-    labeling_scores,
+    joint_state,
     offsets,
+    structured_data,
 )
-from maxmargin.problems.templates import Structure, Template
+from maxmargin.problems.structured import structured_score, work_size
+from maxmargin.problems.templates import TABLE, Structure, Template
 
 
 class Scores(NamedTuple):
@@ -190,6 +201,41 @@ class FactorGraphs:
             + self.n_factor_blocks * self.factor_features.shape[1]
         )
 
+    @property
+    def has_structured(self) -> bool:
+        """Whether any example has a structured factor, one without a table."""
+        return self._first_structured() is not None
+
+    def refuse_structured(self, engine: str) -> str | None:
+        """A sentence for an engine that knows tables only, naming the first structured factor; None if there is none."""
+        found = self._first_structured()
+        if found is None:
+            return None
+        m, c = found
+        template = self.factor_templates[self.structures[self.structure_of[m]].factor_templates[c]]
+        return (
+            f"Example {m}: factor {c} is a {template.name} factor over {template.arity} variables; "
+            f"the {engine} engine takes factors with tables only."
+        )
+
+    def _first_structured(self) -> tuple[int, int] | None:
+        """The first example with a structured factor, and that factor."""
+        if all(template.kind == TABLE for template in self.factor_templates):
+            return None
+        a = self.arrays
+        factors = np.flatnonzero(a.factor_kinds[a.factors[:, F_TEMPLATE], K_KIND] != TABLE)
+        first = np.searchsorted(factors, a.structures[:, S_FACTORS])
+        examples = np.flatnonzero(np.diff(first)[self.structure_of])
+        if len(examples) == 0:
+            return None
+        s = self.structure_of[examples[0]]
+        return int(examples[0]), int(factors[first[s]] - a.structures[s, S_FACTORS])
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # Addresses of compiled functions are those of another process.
+        self.arrays = self.arrays._replace(structured=structured_data(self.factor_templates))
+
     def split_weights(self, flat: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Views of the flat weights: (variable blocks, features) and (factor blocks, features)."""
         of_variables = (self.n_variable_blocks, self.variable_features.shape[1])
@@ -246,7 +292,8 @@ class FactorGraphs:
     def labeling_scores(self, scores: Scores, labels: NDArray[np.int32]) -> NDArray[np.float64]:
         """Score (M,) of one labeling per example under the score tables."""
         out = np.empty(self.n_examples)
-        labeling_scores(self.arrays, scores.variables, scores.factors, np.ascontiguousarray(labels, np.int32), out)
+        a, work = self.arrays, work_size(self.arrays.largest)
+        _labeling_scores(a, scores.variables, scores.factors, np.ascontiguousarray(labels, np.int32), work, out)
         return out
 
     def labeling_losses(self, labels: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -374,3 +421,29 @@ def _example_weights(weights: ArrayLike | None, n_examples: int) -> NDArray[np.f
     if not np.isfinite(values).all() or (values < 0).any() or values.sum() == 0:
         raise DataError("Sample weights must be finite, not negative, and not all zero.")
     return np.asarray(values * (n_examples / values.sum()))
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def _labeling_scores(g: Any, v_scores: Any, f_scores: Any, labels: Any, work_size: int, out: Any) -> None:
+    """Score (M,) of one labeling per example under the score tables."""
+    examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
+    scope, kinds, slots, structured = g.scope, g.factor_kinds, g.slots, g.structured
+    work, own = np.empty(work_size), np.empty(g.largest[L_SLOTS], np.int32)
+    for m in range(len(examples) - 1):
+        s, first = examples[m, STRUCTURE], examples[m, VARIABLES]
+        v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
+        total = 0.0
+        for v in range(examples[m + 1, VARIABLES] - first):
+            total += v_scores[examples[m, STATES] + variables[v0 + v, V_STATE] + labels[first + v]]
+        for c in range(f0, f0 + examples[m + 1, FACTORS] - examples[m, FACTORS]):
+            at, t = examples[m, TABLES] + factors[c, F_TABLE], factors[c, F_TEMPLATE]
+            if kinds[t, K_KIND] == TABLE:
+                total += f_scores[at + joint_state(c, first, factors, scope, kinds, slots, labels)]
+                continue
+            for j in range(kinds[t, K_ARITY]):
+                own[j] = labels[first + scope[factors[c, F_SCOPE] + j]]
+            total += structured_score(t, kinds, slots, structured, f_scores, at, own, work)
+        out[m] = total

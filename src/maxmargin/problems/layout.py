@@ -4,7 +4,8 @@ Few arrays with many columns, because every array costs compile time in every ke
 constants below. What belongs to an example is in `examples`; what belongs to the shape of its graph is in `structures`
 and the arrays after it, numbered inside the example, and shared by all examples of that shape.
 
-Slots of a factor's table are described in tables.py.
+Slots of a factor's table are described in tables.py. A structured factor (structured.py) has no joint states: its
+*table* holds its parameters, its slots have stride and outer 0, and its template's further data is in `structured`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from maxmargin.errors import DataError
 from maxmargin.kernels import inner, kernel
 from maxmargin.problems.features import score_row
-from maxmargin.problems.templates import Structure, Template
+from maxmargin.problems.templates import TABLE, Structure, Template
 
 # `examples` (M+1 rows; the last holds the ends): structure, offsets in each coordinate, first row in each feature
 # matrix.
@@ -39,8 +40,8 @@ I_TABLE, I_DELTA, I_OUTER, I_STRIDE, I_FACTOR = range(5)
 # buffer.
 G_FIRST, G_LAST, G_ROW, G_BLOCK, G_BLOCK_END, G_AT = range(6)
 # `variable_kinds`, `factor_kinds` (templates): first entry of the block and score arrays, size, arity, first row of
-# `slots`.
-K_START, K_SIZE, K_ARITY, K_SLOTS = range(4)
+# `slots`, kind (a table or a structured factor), first entry of `structured`.
+K_START, K_SIZE, K_ARITY, K_SLOTS, K_KIND, K_DATA = range(6)
 # `slots`, a row per (factor template, variable of its scope): the slot's shape, and where its states begin among the
 # factor's.
 SLOT_STATES, SLOT_STRIDE, SLOT_OUTER, SLOT_DELTA = range(4)
@@ -72,6 +73,7 @@ class GraphArrays(NamedTuple):
     variable_sharing: NDArray[np.float64]
     factor_kinds: NDArray[np.int64]
     slots: NDArray[np.int64]
+    structured: NDArray[np.int64]
     factor_block: NDArray[np.int32]
     factor_fixed: NDArray[np.float64]
     largest: NDArray[np.int64]
@@ -154,7 +156,11 @@ def flatten_structures(
     }
 
     is_pair = np.array(
-        [plain_factors and one.n_states == (2, 2) and not one.scores.any() for one in factor_templates], bool
+        [
+            plain_factors and one.kind == TABLE and one.n_states == (2, 2) and not one.scores.any()
+            for one in factor_templates
+        ],
+        bool,
     )
     pairs = np.full((len(t), 8), -1, np.int32)
     chosen = np.flatnonzero(is_pair[t])
@@ -176,7 +182,11 @@ def _template_arrays(
     for side, templates in (("variable", variable_templates), ("factor", factor_templates)):
         sizes = np.array([t.blocks.size for t in templates], np.int64)
         arities = np.array([t.arity for t in templates], np.int64)
-        arrays[f"{side}_kinds"] = np.stack([offsets(sizes)[:-1], sizes, arities, offsets(arities)[:-1]], axis=1)
+        kinds = np.array([t.kind for t in templates], np.int64)
+        data = offsets([len(t.data()) for t in templates])[:-1]
+        arrays[f"{side}_kinds"] = np.stack(
+            [offsets(sizes)[:-1], sizes, arities, offsets(arities)[:-1], kinds, data], axis=1
+        )
         arrays[f"{side}_block"] = np.concatenate([np.empty(0, np.int32), *(t.blocks.ravel() for t in templates)])
         arrays[f"{side}_fixed"] = np.concatenate([np.empty(0), *(t.scores.ravel() for t in templates)])
     # How many states of the template share the state's block; 0 for a state without one.
@@ -185,13 +195,21 @@ def _template_arrays(
         _, block, count = np.unique(template.blocks, return_inverse=True, return_counts=True)
         sharing.append(np.where(template.blocks >= 0, count[block], 0))
     arrays["variable_sharing"] = np.concatenate(sharing).astype(np.float64)
-    slots = [
-        (k, int(np.prod(t.n_states[j + 1 :])), int(np.prod(t.n_states[:j])), sum(t.n_states[:j]))
-        for t in factor_templates
-        for j, k in enumerate(t.n_states)
-    ]
-    arrays["slots"] = np.array(slots, np.int64).reshape(-1, 4)
+    slots = [np.empty((0, 4), np.int64)]
+    for t in factor_templates:
+        stride = outer = np.zeros(t.arity, np.int64)
+        if t.kind == TABLE:
+            outer = np.cumprod((1, *t.n_states[:-1]))
+            stride = t.blocks.size // (outer * t.n_states)
+        slots.append(np.stack([t.n_states, stride, outer, offsets(t.n_states)[:-1]], axis=1))
+    arrays["slots"] = np.concatenate(slots)
+    arrays["structured"] = structured_data(factor_templates)
     return arrays
+
+
+def structured_data(factor_templates: Sequence[Template]) -> NDArray[np.int64]:
+    """The further data of structured factors' templates, where K_DATA says."""
+    return np.concatenate([np.empty(0, np.int64), *(t.data() for t in factor_templates)])
 
 
 def _groups(
@@ -255,9 +273,18 @@ def _check_fit(
     if wrong.any():
         c = int(np.flatnonzero(wrong)[0])
         number = int(np.searchsorted(offsets(n_factors), c, side="right") - 1)
+        name, template = f"Factor {c - int(n_factors[:number].sum())} of structure {number}", templates[t[c]]
+        states = tuple(found[factor == c].tolist())
+        if template.kind == TABLE:
+            raise DataError(f"{name} joins variables with {states} states; its template expects {template.n_states}.")
+        if len(states) != template.arity:
+            raise DataError(
+                f"{name} joins {len(states)} variables; its {template.name} template is for {template.arity}."
+            )
+        j = next(j for j, n in enumerate(states) if n != template.n_states[j])
         raise DataError(
-            f"Factor {c - int(n_factors[:number].sum())} of structure {number} joins variables with "
-            f"{tuple(found[factor == c].tolist())} states; its template expects {templates[t[c]].n_states}."
+            f"{name} is a {template.name} factor, and variable {j} of its scope has {states[j]} states; "
+            f"its template expects {template.n_states[j]}."
         )
 
 
@@ -329,24 +356,6 @@ def joint_state(c: int, first: int, factors: Any, scope: Any, kinds: Any, slots:
 
 
 @kernel
-def labeling_scores(g: Any, v_scores: Any, f_scores: Any, labels: Any, out: Any) -> None:
-    """Score (M,) of one labeling per example under the score tables."""
-    examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
-    scope, kinds, slots = g.scope, g.factor_kinds, g.slots
-    for m in range(len(examples) - 1):
-        s, first = examples[m, STRUCTURE], examples[m, VARIABLES]
-        v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
-        total = 0.0
-        for v in range(examples[m + 1, VARIABLES] - first):
-            total += v_scores[examples[m, STATES] + variables[v0 + v, V_STATE] + labels[first + v]]
-        for c in range(f0, f0 + examples[m + 1, FACTORS] - examples[m, FACTORS]):
-            total += f_scores[
-                examples[m, TABLES] + factors[c, F_TABLE] + joint_state(c, first, factors, scope, kinds, slots, labels)
-            ]
-        out[m] = total
-
-
-@kernel
 def _joint_entries(g: Any, labels: Any, out: Any) -> None:
     examples, structures, factors, scope, kinds, slots = (
         g.examples,
@@ -359,6 +368,9 @@ def _joint_entries(g: Any, labels: Any, out: Any) -> None:
     for m in range(len(examples) - 1):
         f0, first, at = structures[examples[m, STRUCTURE], S_FACTORS], examples[m, VARIABLES], examples[m, FACTORS]
         for c in range(examples[m + 1, FACTORS] - at):
+            if kinds[factors[f0 + c, F_TEMPLATE], K_KIND] != TABLE:
+                out[at + c] = -1
+                continue
             out[at + c] = (
                 examples[m, TABLES]
                 + factors[f0 + c, F_TABLE]
@@ -367,7 +379,10 @@ def _joint_entries(g: Any, labels: Any, out: Any) -> None:
 
 
 def joint_states_of(arrays: GraphArrays, labels: NDArray[np.int32]) -> NDArray[np.int64]:
-    """For each factor of each example, where the joint state of a labeling stands in *tables* coordinates."""
+    """For each factor of each example, where the joint state of a labeling stands in *tables* coordinates.
+
+    A structured factor has no joint states: -1.
+    """
     out = np.empty(int(arrays.examples[-1, FACTORS]), np.int64)
     _joint_entries(arrays, labels, out)
     return out

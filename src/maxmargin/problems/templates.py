@@ -7,6 +7,9 @@ the same shape (all multi-label examples; all chains of one length) share one st
 once.
 
 Joint states are numbered in C order: the last variable of the scope changes fastest.
+
+Factors that are too big for a table have templates of their own, with parameters in place of joint states
+(structured.py).
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError
+
+# Kinds of templates: a table of joint states, and the structured ones.
+TABLE, CARDINALITY, TREE, CUSTOM = range(4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +41,9 @@ class Template:
     blocks: Any
     scores: Any = None
     n_states: tuple[int, ...] = field(init=False)
+    #: TABLE, or the kind of a structured factor, and what sentences call it.
+    kind: int = field(default=TABLE, init=False)
+    name: str = field(default="table", init=False)
 
     def __post_init__(self) -> None:
         blocks = np.asarray(self.blocks)
@@ -60,6 +69,10 @@ class Template:
     def arity(self) -> int:
         """Number of variables in the scope."""
         return len(self.n_states)
+
+    def data(self) -> NDArray[np.int64]:
+        """What kernels need to know of a structured factor beside its parameters; nothing for a table."""
+        return np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,116 @@
+"""Prediction, the same for every structured task: labels, bounds, scores, marginals, the k best, and what was left open.
+
+A task says how inputs become a problem (`_new_problem`), and how the states of all variables look to a user (`_present`, and
+`_present_marginals`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from maxmargin.estimators.base import StructuredEstimator
+from maxmargin.inference import MapResult, batches, top_k
+from maxmargin.inference.choice import choose_marginals
+from maxmargin.problems import FactorGraphs
+
+
+class StructuredPredictor(StructuredEstimator):
+    """An estimator whose labels are structures."""
+
+    def predict(self, X: Any, return_bound: bool = False) -> Any:
+        """Best labels of each example.
+
+        Parameters
+        ----------
+        X : inputs, as in `fit`
+        return_bound : bool
+            Also return the scores of the labelings and upper bounds on the best scores, equal where exact.
+
+        Returns
+        -------
+        labels : as in `fit`
+        scores, bounds : arrays (n,), with ``return_bound=True``
+        """
+        problem, found = self._predict(X)
+        labels = self._present(found.labels, problem)
+        return (labels, found.values, found.bounds) if return_bound else labels
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Score of the predicted labels of each example, (n,)."""
+        return self._predict(X)[1].values
+
+    def predict_marginals(self, X: Any, temperature: float = 1.0) -> Any:
+        """Probability of each label of each variable, under p(y) ~ exp(score(y) / temperature).
+
+        A margin does not make scores into log-probabilities: the marginals rank labels by confidence, and `temperature` says how
+        sharply. They are exact where inference is cheap, and otherwise those of loopy sum-product, with a warning.
+
+        Parameters
+        ----------
+        X : inputs, as in `fit`
+        temperature : float
+            Above 0.
+        """
+        check_is_fitted(self)
+        problem = self._new_problem(X)
+        if isinstance(self.inference, str) and self.inference == "auto":
+            engine, reason = choose_marginals(problem)
+            if not engine.exact:
+                warnings.warn(f'These marginals are approximate, by "{engine.name}": {reason}.', UserWarning, stacklevel=2)
+        else:
+            engine = self._engine(problem)[0]
+        found = batches.predict_marginals(problem, self._flat_weights(), engine, temperature, self.n_jobs)
+        return self._present_marginals(found.variables, problem)
+
+    def predict_top_k(self, X: Any, k: int) -> tuple[list[list[Any]], list[NDArray[np.float64]]]:
+        """The k best labelings of each example, best first, and their scores; for graphs without cycles.
+
+        Parameters
+        ----------
+        X : inputs, as in `fit`
+        k : int
+
+        Returns
+        -------
+        labels : list of n lists of labelings
+            Fewer than k where there are no more that the constraints allow.
+        scores : list of n arrays
+        """
+        check_is_fitted(self)
+        problem = self._new_problem(X)
+        found = top_k(problem, problem.scores(self._flat_weights()), k)
+        ranked = [self._present(np.maximum(row, 0), problem) for row in found.labels]
+        count = (found.values > -np.inf).sum(axis=1)
+        labels = [[ranked[r][m] for r in range(n)] for m, n in enumerate(count)]
+        return labels, [values[:n] for values, n in zip(found.values, count, strict=True)]
+
+    def ambiguity(self, X: Any) -> float:
+        """Share of the labels that the relaxation leaves open and rounding decides; 0 where inference relaxes nothing."""
+        found = self._predict(X)[1]
+        return 0.0 if found.ambiguous is None else float(found.ambiguous.mean())
+
+    def _predict(self, X: Any) -> tuple[FactorGraphs, MapResult]:
+        check_is_fitted(self)
+        problem = self._new_problem(X)
+        return problem, batches.predict(problem, self._flat_weights(), self._engine(problem)[0], self.n_jobs)
+
+    def _flat_weights(self) -> NDArray[np.float64]:
+        return np.ascontiguousarray(self.result_.weights, np.float64)
+
+    def _new_problem(self, X: Any) -> FactorGraphs:
+        """The problem of inputs to predict, compared with those of training."""
+        raise NotImplementedError
+
+    def _present(self, states: NDArray[np.int32], problem: FactorGraphs) -> Any:
+        """The states of all variables as the user's labels, one entry an example."""
+        raise NotImplementedError
+
+    def _present_marginals(self, marginals: NDArray[np.float64], problem: FactorGraphs) -> Any:
+        """Marginals of all states as the user sees them: a (variables, K) array an example."""
+        rows = marginals.reshape(-1, len(self.classes_))
+        return np.split(rows, problem.example_variables[1:-1])

@@ -1,0 +1,207 @@
+"""Alpha expansion: labelings of many states, improved by minimum cuts.
+
+An *expansion move* to state alpha lets any set of variables change to alpha at once, and the rest keep their states. With
+x_i = 1 if variable i changes, minus the score of the result is a quadratic polynomial of binary variables (graph_cut.py),
+whose pairs have the scores
+
+    s(0,0) = s_e(y_i, y_j)    s(0,1) = s_e(y_i, alpha)    s(1,0) = s_e(alpha, y_j)    s(1,1) = s_e(alpha, alpha)
+
+- If every pair is supermodular (s(0,0) + s(1,1) >= s(0,1) + s(1,0)), the minimum cut is the best of all 2^n moves. This
+  holds for every alpha and every labeling if minus the pair scores are a metric, as for Potts and truncated linear pairs.
+- Otherwise the roof dual decides some variables, and the others keep their states (Rother, Kolmogorov, Lempitsky and
+  Szummer, "Optimizing binary MRFs via extended roof duality", CVPR 2007). Such a move never lowers the score, whatever
+  the others would have done, but need not be the best one.
+
+Moves to all states in turn are repeated until none raises the score. Where all pairs are metric, with costs V_e, the cost
+of the labeling is then at most 2 max_e (max V_e / min_{y != y'} V_e) times the least cost, in the scale where every own
+cost is at least 0 and V_e(y, y) = 0 (Boykov, Veksler and Zabih, "Fast approximate energy minimization via graph cuts",
+PAMI 2001). There is no bound that is known beforehand and tight enough to be of use: ``bounds`` are +inf.
+
+Every variable starts in the best state by its own scores, the lowest of several. A move that raises the score by less
+than 1e-12 of the sum of its coefficients counts as none, so that rounding cannot make the search go in circles.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maxmargin.errors import DataError, OptionError
+from maxmargin.inference.contract import MapResult, Marginals, check_scores, once_per_structures, unbounded_result
+from maxmargin.inference.graph_cut import (
+    N_PAIR,
+    N_SINGLE,
+    N_VARIABLE,
+    OPEN,
+    PAIR_I,
+    PAIR_J,
+    PAIR_TABLE,
+    SINGLE_TABLE,
+    SINGLE_VARIABLE,
+    check_finite,
+    energy,
+    interaction,
+    network,
+    refusal_of,
+    roof_dual,
+    structure_faults,
+    workspace,
+)
+from maxmargin.kernels import inner, kernel
+from maxmargin.problems.factor_graphs import FactorGraphs, Scores
+from maxmargin.problems.layout import (
+    K_SIZE,
+    L_VARIABLES,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    V_STATE,
+    V_TEMPLATE,
+    VARIABLES,
+)
+from maxmargin.problems.templates import Template
+
+WHO = "expansion moves"
+# A gain below this part of the sum of a move's coefficients is a rounding error.
+NO_GAIN = 1e-12
+
+
+class AlphaExpansion:
+    """Expansion moves until none helps: factors of one or two variables, finite scores, any number of states.
+
+    The two variables of a factor must have the same number of states.
+
+    Parameters
+    ----------
+    max_sweeps : int
+        Most rounds through all states.
+    """
+
+    name = "alpha_expansion"
+    exact = False
+
+    def __init__(self, max_sweeps: int = 100) -> None:
+        if max_sweeps < 0:
+            raise OptionError(f"max_sweeps={max_sweeps!r} is not possible; it must be at least 0.")
+        self.max_sweeps = max_sweeps
+
+    def refusal(self, graphs: FactorGraphs) -> str | None:
+        """Name the first example with a factor or a hard constraint that expansion moves cannot express."""
+        return refusal_of(graphs, _faults(graphs), WHO)
+
+    def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
+        """Find a labeling of every example that no expansion move found improves."""
+        refusal = self.refusal(graphs)
+        if refusal is not None:
+            raise DataError(refusal)
+        scores = check_scores(graphs, scores)
+        check_finite(graphs, scores, WHO)
+        labels, a = np.empty(len(graphs.labels), np.int32), graphs.arrays
+        _expand(
+            a.examples, a.largest, a.variables, a.variable_kinds, network(graphs), *scores, self.max_sweeps, labels
+        )
+        return unbounded_result(graphs, scores, labels)
+
+    def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
+        """Refuse: a labeling has no marginals."""
+        raise OptionError("Alpha expansion gives a labeling, not marginals; use another engine.")
+
+
+@once_per_structures
+def _faults(graphs: FactorGraphs) -> dict[int, str]:
+    infinite = f"has a score of -inf; {WHO} take finite scores only."
+
+    def of_variable(t: Template) -> str | None:
+        return infinite if np.isneginf(t.scores).any() else None
+
+    def of_factor(t: Template) -> str | None:
+        if t.arity > 2:
+            return f"joins {t.arity} variables; {WHO} take factors of 1 or 2."
+        if len(set(t.n_states)) > 1:
+            return "joins variables with {} and {} states; ".format(*t.n_states) + f"{WHO} need the same number."
+        return infinite if np.isneginf(t.scores).any() else None
+
+    return structure_faults(graphs, of_variable, of_factor)
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def _expand(
+    examples: Any, largest: Any, variables: Any, v_kinds: Any, net: Any, v_scores: Any, f_scores: Any, max_sweeps: int,
+    labels: Any,
+) -> None:  # fmt: skip
+    """A labeling of every example that no move improves."""
+    starts, pairs, singles, first_row = net.starts, net.pairs, net.singles, net.first_row
+    linear, coupling = np.empty(largest[L_VARIABLES]), np.empty(net.most_pairs)
+    state = np.empty(largest[L_VARIABLES], np.int8)
+    nodes, arcs, residual, excess = workspace(largest[L_VARIABLES], net.most_pairs)
+    for m in range(len(examples) - 1):
+        s, first, states, tables = (
+            examples[m, STRUCTURE],
+            examples[m, VARIABLES],
+            examples[m, STATES],
+            examples[m, TABLES],
+        )
+        n, v0, e0 = examples[m + 1, VARIABLES] - first, starts[s, N_VARIABLE], starts[s, N_PAIR]
+        n_pairs = starts[s + 1, N_PAIR] - e0
+        most_states = 0
+        for v in range(n):
+            n_states, at = v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE], states + variables[v0 + v, V_STATE]
+            labels[first + v] = np.argmax(v_scores[at : at + n_states])
+            most_states = max(most_states, n_states)
+        alpha, stayed = 0, 0
+        for _ in range(max_sweeps * most_states):
+            if stayed == most_states:
+                break
+            size = _move(
+                alpha, n, first, states, tables, v0, variables, v_kinds, starts[s, N_SINGLE], starts[s + 1, N_SINGLE],
+                singles, e0, n_pairs, pairs, v_scores, f_scores, labels, linear, coupling,
+            )  # fmt: skip
+            roof_dual(n, e0, n_pairs, pairs, v0, first_row, linear, coupling, nodes, arcs, residual, excess, state)
+            for v in range(n):
+                if state[v] == OPEN:
+                    state[v] = 0
+            stayed += 1
+            if energy(n, e0, n_pairs, pairs, linear, coupling, state) < -NO_GAIN * size:
+                stayed = 1
+                for v in range(n):
+                    if state[v] == 1 and alpha < v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]:
+                        labels[first + v] = alpha
+            alpha = alpha + 1 if alpha + 1 < most_states else 0
+
+
+@inner
+def _move(
+    alpha: int, n: int, first: int, states: int, tables: int, v0: int, variables: Any, v_kinds: Any, q0: int, q1: int,
+    singles: Any, e0: int, n_pairs: int, pairs: Any, v_scores: Any, f_scores: Any, labels: Any, linear: Any,
+    coupling: Any,
+) -> float:  # fmt: skip
+    """Write what a move to alpha costs as E(x); returns the sum of the sizes of its terms."""
+    size = 0.0
+    for v in range(n):
+        linear[v] = 0.0
+        if alpha < v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]:
+            at = states + variables[v0 + v, V_STATE]
+            linear[v] = v_scores[at + labels[first + v]] - v_scores[at + alpha]
+            size += abs(linear[v])
+    for q in range(q0, q1):
+        v, at = singles[q, SINGLE_VARIABLE], tables + singles[q, SINGLE_TABLE]
+        if alpha < v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]:
+            linear[v] += f_scores[at + labels[first + v]] - f_scores[at + alpha]
+            size += abs(f_scores[at + labels[first + v]] - f_scores[at + alpha])
+    for e in range(n_pairs):
+        i, j, at = pairs[e0 + e, PAIR_I], pairs[e0 + e, PAIR_J], tables + pairs[e0 + e, PAIR_TABLE]
+        n_states = v_kinds[variables[v0 + i, V_TEMPLATE], K_SIZE]
+        coupling[e] = 0.0
+        if alpha < n_states:
+            row, column = at + labels[first + i] * n_states, labels[first + j]
+            s00, s01 = f_scores[row + column], f_scores[row + alpha]
+            s10, s11 = f_scores[at + alpha * n_states + column], f_scores[at + alpha * n_states + alpha]
+            linear[i] += s00 - s10
+            linear[j] += s00 - s01
+            coupling[e] = interaction(s00, s01, s10, s11)
+            size += abs(s00 - s10) + abs(s00 - s01) + abs(coupling[e])
+    return size

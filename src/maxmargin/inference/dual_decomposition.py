@@ -1,0 +1,914 @@
+"""Dual decomposition: an upper bound on the best score by messages between variables and factors, and labelings from it.
+
+Factors lend scores to variables and back. With lam_ci(k) what variable i has given to factor c,
+
+    bound = sum_i max_k b_i(k) + sum_c max_y [theta_c(y) + sum_{i in c} lam_ci(y_i)],   b_i = theta_i - sum_c lam_ci
+
+is at least the score of every labeling, whatever lam is; at the best lam it is the value of the linear program over the
+local marginal polytope.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+from maxmargin.inference.contract import MapResult, Marginals, check_numbers, once_per_structures, raise_infeasible
+from maxmargin.inference.rounding import improve
+from maxmargin.kernels import inner, kernel
+from maxmargin.problems.factor_graphs import FactorGraphs, Scores
+from maxmargin.problems.layout import (
+    F_DELTA,
+    F_SCOPE,
+    F_TABLE,
+    F_TEMPLATE,
+    FACTORS,
+    I_DELTA,
+    I_FACTOR,
+    I_OUTER,
+    I_STRIDE,
+    I_TABLE,
+    K_ARITY,
+    K_KIND,
+    K_SIZE,
+    K_SLOTS,
+    L_DELTAS,
+    L_SLOTS,
+    L_STATES,
+    L_TABLE,
+    L_TABLES,
+    L_VARIABLES,
+    S_FACTORS,
+    S_VARIABLES,
+    SLOT_DELTA,
+    SLOT_OUTER,
+    SLOT_STATES,
+    SLOT_STRIDE,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    V_DEGREE,
+    V_INCIDENT,
+    V_STATE,
+    V_TEMPLATE,
+    VARIABLES,
+    joint_state,
+)
+from maxmargin.problems.structured import structured_max, structured_max_marginals, structured_score, work_size
+from maxmargin.problems.tables import slot_add, slot_max, slot_scale, slot_sum
+from maxmargin.problems.templates import TABLE
+
+# `rows` of Plan, a row per (variable, factor) in the order of the layout's `incident`: what the factor is to the
+# variable, whether its scope has earlier and later variables (in a structured factor, neither counts); of a pair, the
+# other variable, its number of states, its message and its stride.
+R_KIND, R_EARLIER, R_LATER, R_OTHER, R_OTHER_STATES, R_OTHER_DELTA, R_OTHER_STRIDE = range(7)
+SINGLE, PAIR, WIDE, STRUCTURED = range(4)
+
+#: A bound this close to the score of a labeling, relative to the scores, proves that it is the best one.
+CERTIFIED = 1e-9
+#: A round, or a stage of smoothing, that lowers the bound by less than this, relative to it, is not worth another.
+WORTHWHILE = 1e-4
+#: Rounds in a stage of smoothing.
+SOFT_ROUNDS = 10
+#: Best states this close to each other, relative to the scores, are ties.
+TIED = 1e-6
+
+
+class Plan(NamedTuple):
+    """What sweeps need to know of the structures."""
+
+    rows: NDArray[np.int64]
+    #: For each variable, the part of its belief that each factor it sends to gets.
+    share: NDArray[np.float64]
+    #: First structured factor of each structure in `structured`, and the factors, numbered inside their structure.
+    first_structured: NDArray[np.int64]
+    structured: NDArray[np.int64]
+
+
+class DualDecomposition:
+    """Sweeps of sequential reweighted message passing; any numbers of states, factors of any arity, structured factors.
+
+    Parameters
+    ----------
+    max_rounds : int
+        Most rounds; in each, every variable is visited twice, forwards and backwards.
+    tol : float
+        Rounds end when one lowers the bound by less than this, relative to the bound or the largest score.
+    smoothing : int
+        Most stages of smoothing, at falling temperatures, on examples whose bound is not met; 0 for none.
+    """
+
+    name = "dual_decomposition"
+    exact = False
+
+    def __init__(self, max_rounds: int = 200, tol: float = 1e-6, smoothing: int = 6) -> None:
+        for name, value, least in (("max_rounds", max_rounds, 1), ("smoothing", smoothing, 0)):
+            if not _is_number(value, Integral) or value < least:
+                raise OptionError(f"{name}={value!r} is not possible; it must be a whole number of at least {least}.")
+        if not _is_number(tol, Real) or not 0 <= tol < np.inf:
+            raise OptionError(f"tol={tol!r} is not possible; it must be a finite number of at least 0.")
+        self.max_rounds = int(max_rounds)
+        self.tol = float(tol)
+        self.smoothing = int(smoothing)
+
+    def refusal(self, graphs: FactorGraphs) -> str | None:
+        """Return None: every batch has a bound."""
+        return None
+
+    def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
+        """Lower the bound, and keep the best labeling met on the way, improved by single changes.
+
+        Where it meets the bound it is the best one, and ``bounds`` equals ``values``. A labeling that comes out
+        forbidden has the value -inf; an example is infeasible only if the bound says so.
+        """
+        scores = check_numbers(graphs, scores)
+        a, plan, room = graphs.arrays, _plan(graphs), work_size(graphs.arrays.largest)
+        labels, bounds = np.empty(len(graphs.labels), np.int32), np.empty(graphs.n_examples)
+        ambiguous = np.empty(len(labels), np.bool_)
+        failed = _solve(a, plan, room, *scores, self.max_rounds, self.tol, self.smoothing, labels, bounds, ambiguous)
+        if failed >= 0:
+            raise_infeasible(graphs, scores, failed)
+        if graphs.has_structured:
+            _improve_structured(a, plan, room, *scores, labels)
+        else:
+            improve(a, scores.variables, scores.factors, labels)
+        values = graphs.labeling_scores(scores, labels)
+        certified = bounds - values <= CERTIFIED * np.abs(bounds)
+        ambiguous[np.repeat(certified, np.diff(graphs.example_variables))] = False
+        return MapResult(labels, values, np.where(certified, values, bounds), ambiguous)
+
+    def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
+        """Refuse: a bound says nothing about the Gibbs distribution."""
+        raise OptionError(
+            'The engine "dual_decomposition" gives the best labeling and a bound, not marginals; "trees", "exhaustive" '
+            'and "loopy_bp" have them.'
+        )
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+@once_per_structures
+def _plan(graphs: FactorGraphs) -> Plan:
+    a = graphs.arrays
+    n_factors = np.diff(a.structures[:, S_FACTORS])
+    owner = np.repeat(np.arange(len(n_factors)), n_factors)
+    kinds = a.factor_kinds[a.factors[:, F_TEMPLATE]]
+    arity, first = kinds[:, K_ARITY], a.factors[:, F_SCOPE]
+    factor = np.repeat(np.arange(len(arity)), arity)
+    slot = a.slots[kinds[factor, K_SLOTS] + np.arange(len(factor)) - first[factor]]
+    is_structured = kinds[:, K_KIND] != TABLE
+    kind = np.where(is_structured, STRUCTURED, np.where(arity == 1, SINGLE, np.where(arity == 2, PAIR, WIDE)))
+
+    low = np.minimum.reduceat(a.scope, first) if len(first) else first
+    high = np.maximum.reduceat(a.scope, first) if len(first) else first
+    rows = np.zeros((len(factor), 7), np.int64)
+    rows[:, R_KIND] = kind[factor]
+    rows[:, R_EARLIER] = (a.scope > low[factor]) & ~is_structured[factor]
+    rows[:, R_LATER] = (a.scope < high[factor]) & ~is_structured[factor]
+    # In a pair's scope, the other variable stands one place on, or one back.
+    pair = np.flatnonzero(kind[factor] == PAIR)
+    other = 2 * first[factor[pair]] + 1 - pair
+    rows[pair, R_OTHER] = a.scope[other]
+    rows[pair, R_OTHER_STATES] = slot[other, SLOT_STATES]
+    rows[pair, R_OTHER_DELTA] = a.factors[factor[pair], F_DELTA] + slot[other, SLOT_DELTA]
+    rows[pair, R_OTHER_STRIDE] = slot[other, SLOT_STRIDE]
+    member = a.scope + a.structures[owner[factor], S_VARIABLES]
+    rows = rows[np.argsort(member, kind="stable")]
+    of_variable = np.repeat(np.arange(len(a.variables)), a.variables[:, V_DEGREE])
+    most = np.maximum(
+        np.bincount(of_variable, rows[:, R_EARLIER], len(a.variables)),
+        np.bincount(of_variable, rows[:, R_LATER], len(a.variables)),
+    )
+    chosen = np.flatnonzero(is_structured)
+    return Plan(
+        rows,
+        1.0 / np.maximum(most, 1.0),
+        np.searchsorted(chosen, a.structures[:, S_FACTORS]),
+        chosen - a.structures[owner[chosen], S_FACTORS],
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def _solve(
+    g: Any, plan: Any, room: int, v_scores: Any, f_scores: Any, max_rounds: int, tol: float, smoothing: int,
+    labels: Any, bounds: Any, ambiguous: Any,
+) -> int:  # fmt: skip
+    """Bound and best labeling met of every example; the first example whose bound is -inf, or -1."""
+    examples, structures, variables, factors, scope = g.examples, g.structures, g.variables, g.factors, g.scope
+    incident, v_kinds, kinds, slots, structured = (
+        g.incident, g.variable_kinds, g.factor_kinds, g.slots, g.structured,
+    )  # fmt: skip
+    rows, share, first_structured, chosen = plan.rows, plan.share, plan.first_structured, plan.structured
+    largest = g.largest
+    theta, lam, heard = np.empty(largest[L_STATES]), np.empty(largest[L_DELTAS]), np.empty(largest[L_DELTAS])
+    belief, table, spare = np.empty(largest[L_STATES]), np.empty(largest[L_TABLE]), np.empty(largest[L_STATES])
+    soft, most = np.empty(largest[L_TABLES] if smoothing > 0 else 0), np.empty(largest[L_DELTAS])
+    given = np.empty(largest[L_STATES])
+    unary, high = np.empty(largest[L_SLOTS]), np.empty(largest[L_SLOTS])
+    work, order, own = np.empty(room), np.empty(room, np.int64), np.empty(largest[L_SLOTS], np.int32)
+    trial = np.empty(largest[L_VARIABLES], np.int32)
+    for m in range(len(examples) - 1):
+        s, first, states, tables = (
+            examples[m, STRUCTURE], examples[m, VARIABLES], examples[m, STATES], examples[m, TABLES],
+        )  # fmt: skip
+        v0, f0, n = structures[s, S_VARIABLES], structures[s, S_FACTORS], examples[m + 1, VARIABLES] - first
+        f1 = f0 + examples[m + 1, FACTORS] - examples[m, FACTORS]
+        size, entropy = start(
+            v0, n, f0, f1, states, tables, variables, v_kinds, incident, rows, factors, kinds, v_scores, f_scores, theta,
+            lam,
+        )  # fmt: skip
+        c0, c1 = first_structured[s], first_structured[s + 1]
+        bounds[m], best, scale = np.inf, -np.inf, size
+        number, decode_at, stage, final, temperature = 0, 1, 0, smoothing == 0, 0.0
+        while True:
+            bound, before = np.inf, bounds[m]
+            enough = tol if final else max(tol, WORTHWHILE)
+            while number < max_rounds:
+                last = bound
+                bound = bound_round(
+                    v0, n, f0, c0, c1, tables, variables, v_kinds, incident, rows, share, factors, kinds, slots, scope,
+                    structured, chosen, f_scores, theta, lam, heard, belief, table, unary, high, work, order, own,
+                )  # fmt: skip
+                if bound == -np.inf:
+                    return m
+                number += 1
+                bounds[m], scale = min(bounds[m], bound), max(abs(bound), size)
+                done = last - bound <= enough * scale or number == max_rounds
+                # Labels are cheap unless structured factors have to be asked for every variable.
+                if c0 == c1 or done or number >= decode_at:
+                    decode_at = 2 * number
+                    _decode(
+                        v0, n, f0, tables, variables, v_kinds, incident, rows, factors, kinds, slots, scope, structured,
+                        f_scores, theta, lam, belief, table, spare, unary, high, work, order, own, trial,
+                    )  # fmt: skip
+                    value = _score(
+                        v0, n, f0, f1, states, tables, variables, factors, kinds, slots, scope, structured, v_scores,
+                        f_scores, trial, work, own,
+                    )  # fmt: skip
+                    if value > best or best == -np.inf:
+                        best = value
+                        for v in range(n):
+                            labels[first + v] = trial[v]
+                if done or bounds[m] - best <= CERTIFIED * scale:
+                    break
+            if final or number == max_rounds or bounds[m] - best <= CERTIFIED * scale:
+                break
+            if stage == smoothing or (stage > 0 and before - bounds[m] <= WORTHWHILE * scale):
+                final = True
+                continue
+            if stage == 0:
+                # If no allowed labeling is known, neither is the gap; the scores are on its scale.
+                temperature = 4.0 * (bounds[m] - best if best > -np.inf else scale) / entropy
+            temperature *= 0.5
+            stage += 1
+            _soften(f0, f1, tables, temperature, factors, kinds, f_scores, soft, most)
+            for _ in range(SOFT_ROUNDS):
+                for i in range(c0, c1):
+                    _visit_structured(
+                        f0 + chosen[i], v0, tables, variables, incident, factors, kinds, slots, scope, structured,
+                        f_scores, theta, lam, unary, high, work, order, own,
+                    )  # fmt: skip
+                for forward in (True, False):
+                    _soft_sweep(
+                        forward, temperature, v0, n, tables, variables, v_kinds, incident, rows, f0, factors, kinds,
+                        slots, scope, f_scores, soft, most, theta, lam, heard, belief, table, spare, given,
+                    )  # fmt: skip
+        bound = _final(
+            v0, n, f0, c0, c1, tables, TIED * size, variables, v_kinds, incident, rows, factors, kinds, slots, scope,
+            structured, chosen, f_scores, theta, lam, heard, belief, spare, table, unary, high, work, order, own,
+            ambiguous, first,
+        )  # fmt: skip
+        bounds[m] = min(bounds[m], bound)
+    return -1
+
+
+@inner
+def start(
+    v0: int, n: int, f0: int, f1: int, states: int, tables: int, variables: Any, v_kinds: Any, incident: Any, rows: Any,
+    factors: Any, kinds: Any, v_scores: Any, f_scores: Any, theta: Any, lam: Any,
+) -> tuple[float, float]:  # fmt: skip
+    """Scores of the variables, with factors of one variable among them, and no messages.
+
+    Returns the largest finite score, and 1 + the sum of the logarithms of all numbers of (joint) states.
+    """
+    size, entropy = 0.0, 1.0
+    for v in range(v0, v0 + n):
+        n_states, state, q0 = v_kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_STATE], variables[v, V_INCIDENT]
+        entropy += np.log(n_states)
+        for k in range(n_states):
+            theta[state + k] = v_scores[states + state + k]
+        for q in range(q0, q0 + variables[v, V_DEGREE]):
+            if rows[q, R_KIND] == SINGLE:
+                for k in range(n_states):
+                    theta[state + k] += f_scores[tables + incident[q, I_TABLE] + k]
+        for k in range(n_states):
+            if theta[state + k] > -np.inf:
+                size = max(size, abs(theta[state + k]))
+        for q in range(q0, q0 + variables[v, V_DEGREE]):
+            for k in range(n_states):
+                lam[incident[q, I_DELTA] + k] = 0.0 if theta[state + k] > -np.inf else -np.inf
+    for c in range(f0, f1):
+        at = tables + factors[c, F_TABLE]
+        entropy += np.log(kinds[factors[c, F_TEMPLATE], K_SIZE])
+        for y in range(at, at + kinds[factors[c, F_TEMPLATE], K_SIZE]):
+            if f_scores[y] > -np.inf:
+                size = max(size, abs(f_scores[y]))
+    return size, entropy
+
+
+@inner
+def bound_round(
+    v0: int, n: int, f0: int, c0: int, c1: int, tables: int, variables: Any, v_kinds: Any, incident: Any, rows: Any,
+    share: Any, factors: Any, kinds: Any, slots: Any, scope: Any, structured: Any, chosen: Any, f_scores: Any,
+    theta: Any, lam: Any, heard: Any, belief: Any, table: Any, unary: Any, high: Any, work: Any, order: Any, own: Any,
+) -> Any:  # fmt: skip
+    """Visit the structured factors, then all variables forwards and backwards; the bound."""
+    for i in range(c0, c1):
+        possible = _visit_structured(
+            f0 + chosen[i], v0, tables, variables, incident, factors, kinds, slots, scope, structured, f_scores, theta,
+            lam, unary, high, work, order, own,
+        )  # fmt: skip
+        if not possible:
+            return -np.inf
+    bound = np.inf
+    for forward in (True, False):
+        bound = sweep(
+            forward, v0, n, tables, variables, v_kinds, incident, rows, share, f0, factors, kinds, slots, scope, f_scores,
+            theta, lam, heard, belief, table,
+        )  # fmt: skip
+        if bound == -np.inf:
+            break
+    return bound
+
+
+@inner
+def sweep(
+    forward: bool, v0: int, n: int, tables: int, variables: Any, v_kinds: Any, incident: Any, rows: Any, share: Any,
+    f0: int, factors: Any, kinds: Any, slots: Any, scope: Any, f_scores: Any, theta: Any, lam: Any, heard: Any,
+    belief: Any, table: Any,
+) -> Any:  # fmt: skip
+    """Visit all variables in one order; the bound, if structured factors have 0 as their largest score."""
+    total = 0.0
+    before, after = (R_EARLIER, R_LATER) if forward else (R_LATER, R_EARLIER)
+    for step in range(n):
+        v = v0 + (step if forward else n - 1 - step)
+        n_states, state = v_kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_STATE]
+        q0 = variables[v, V_INCIDENT]
+        q1 = q0 + variables[v, V_DEGREE]
+        for k in range(n_states):
+            belief[k] = theta[state + k]
+        for q in range(q0, q1):
+            to = incident[q, I_DELTA]
+            if rows[q, before]:
+                _message(
+                    q, n_states, tables, incident, rows, f0, factors, kinds, slots, scope, f_scores, lam, heard, table
+                )
+                for k in range(n_states):
+                    belief[k] += heard[to + k]
+            else:
+                for k in range(n_states):
+                    belief[k] -= lam[to + k]
+        top, dead = -np.inf, False
+        for k in range(n_states):
+            if theta[state + k] == -np.inf:
+                belief[k] = -np.inf
+            dead = dead or belief[k] == -np.inf
+            top = max(top, belief[k])
+        if top == -np.inf:
+            return -np.inf
+        total += top
+        part = share[v]
+        for q in range(q0, q1):
+            to = incident[q, I_DELTA]
+            if rows[q, before]:
+                for k in range(n_states):
+                    lam[to + k] = -heard[to + k]
+            if rows[q, after]:
+                for k in range(n_states):
+                    lam[to + k] += part * (belief[k] - top)
+        if dead:
+            _bury(n_states, state, q0, q1, incident, belief, theta, lam)
+    return total
+
+
+@inner
+def _bury(n_states: int, state: int, q0: int, q1: int, incident: Any, belief: Any, theta: Any, lam: Any) -> None:
+    """Forbid the states that no allowed labeling has, in the variable and in all its factors."""
+    for k in range(n_states):
+        if belief[k] == -np.inf:
+            theta[state + k] = -np.inf
+            for q in range(q0, q1):
+                lam[incident[q, I_DELTA] + k] = -np.inf
+
+
+@inner
+def _message(
+    q: int, n_states: int, tables: int, incident: Any, rows: Any, f0: int, factors: Any, kinds: Any, slots: Any,
+    scope: Any, f_scores: Any, lam: Any, heard: Any, table: Any,
+) -> None:  # fmt: skip
+    """Best score of the factor for each state of the variable, without what the variable itself has given to it."""
+    to, at = incident[q, I_DELTA], tables + incident[q, I_TABLE]
+    if rows[q, R_KIND] == PAIR:
+        other, n_other = rows[q, R_OTHER_DELTA], rows[q, R_OTHER_STATES]
+        if n_states == 2 and n_other == 2:
+            stride = incident[q, I_STRIDE]
+            zero, one = lam[other], lam[other + 1]
+            heard[to] = max(f_scores[at] + zero, f_scores[at + 3 - stride] + one)
+            heard[to + 1] = max(f_scores[at + stride] + zero, f_scores[at + 3] + one)
+        elif incident[q, I_STRIDE] == 1:
+            _max_columns(
+                f_scores[at : at + n_states * n_other], lam[other : other + n_other], heard[to : to + n_states]
+            )
+        else:
+            _max_rows(f_scores[at : at + n_states * n_other], lam[other : other + n_other], heard[to : to + n_states])
+        return
+    c = f0 + incident[q, I_FACTOR]
+    t = factors[c, F_TEMPLATE]
+    for y in range(kinds[t, K_SIZE]):
+        table[y] = f_scores[at + y]
+    for j in range(kinds[t, K_ARITY]):
+        e = kinds[t, K_SLOTS] + j
+        given = factors[c, F_DELTA] + slots[e, SLOT_DELTA]
+        if given != to:
+            slot_add(table, 0, slots[e, SLOT_OUTER], slots[e, SLOT_STATES], slots[e, SLOT_STRIDE], lam, given, 1.0)
+    slot_max(table, 0, incident[q, I_OUTER], n_states, incident[q, I_STRIDE], heard, to)
+
+
+@inner
+def _max_columns(table: Any, given: Any, out: Any) -> None:
+    """out[k] = max_i table[i, k] + given[i]; the inner loop is along rows, where it compiles to vector instructions."""
+    n = len(out)
+    for k in range(n):
+        out[k] = -np.inf
+    for i in range(len(given)):
+        row = table[i * n : i * n + n]
+        add = given[i]
+        for k in range(n):
+            value = row[k] + add
+            out[k] = value if value > out[k] else out[k]
+
+
+@inner
+def _max_rows(table: Any, given: Any, out: Any) -> None:
+    """out[k] = max_i table[k, i] + given[i]; four running maxima, since one would wait for itself at every step."""
+    n = len(given)
+    for k in range(len(out)):
+        row = table[k * n : k * n + n]
+        a = b = c = d = -np.inf
+        for i in range(0, n - 3, 4):
+            a = max(a, row[i] + given[i])
+            b = max(b, row[i + 1] + given[i + 1])
+            c = max(c, row[i + 2] + given[i + 2])
+            d = max(d, row[i + 3] + given[i + 3])
+        for i in range(n - n % 4, n):
+            a = max(a, row[i] + given[i])
+        out[k] = max(max(a, b), max(c, d))
+
+
+@inner
+def _soften(
+    f0: int, f1: int, tables: int, temperature: float, factors: Any, kinds: Any, f_scores: Any, soft: Any, most: Any
+) -> None:
+    """Fill soft with exp(score / temperature) of all tables, relative to the largest of each, which most keeps."""
+    for c in range(f0, f1):
+        t = factors[c, F_TEMPLATE]
+        if kinds[t, K_KIND] == TABLE:
+            at, n = factors[c, F_TABLE], kinds[t, K_SIZE]
+            top = _largest(f_scores, tables + at, n)
+            most[factors[c, F_DELTA]] = top
+            for y in range(at, at + n):
+                soft[y] = np.exp((f_scores[tables + y] - top) / temperature) if top > -np.inf else 0.0
+
+
+@inner
+def _soft_sweep(
+    forward: bool, temperature: float, v0: int, n: int, tables: int, variables: Any, v_kinds: Any, incident: Any,
+    rows: Any, f0: int, factors: Any, kinds: Any, slots: Any, scope: Any, f_scores: Any, soft: Any, most: Any,
+    theta: Any, lam: Any, heard: Any, belief: Any, table: Any, spare: Any, given: Any,
+) -> None:  # fmt: skip
+    """Minimise the smoothed bound over all messages of one variable, for each variable in turn."""
+    for step in range(n):
+        v = v0 + (step if forward else n - 1 - step)
+        n_states, state = v_kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_STATE]
+        q0 = variables[v, V_INCIDENT]
+        q1 = q0 + variables[v, V_DEGREE]
+        for k in range(n_states):
+            belief[k] = theta[state + k]
+        parts = 1.0
+        for q in range(q0, q1):
+            to = incident[q, I_DELTA]
+            if rows[q, R_EARLIER] or rows[q, R_LATER]:
+                parts += 1.0
+                _soft_message(
+                    q, n_states, temperature, tables, incident, rows, f0, factors, kinds, slots, scope, f_scores, soft,
+                    most, lam, heard, table, spare, given,
+                )  # fmt: skip
+                for k in range(n_states):
+                    belief[k] += heard[to + k]
+            else:
+                for k in range(n_states):
+                    belief[k] -= lam[to + k]
+        top, dead = -np.inf, False
+        for k in range(n_states):
+            if theta[state + k] == -np.inf:
+                belief[k] = -np.inf
+            dead = dead or belief[k] == -np.inf
+            top = max(top, belief[k])
+        if top == -np.inf:
+            return
+        for q in range(q0, q1):
+            to = incident[q, I_DELTA]
+            if rows[q, R_EARLIER] or rows[q, R_LATER]:
+                for k in range(n_states):
+                    lam[to + k] = (belief[k] - top) / parts - heard[to + k]
+        if dead:
+            _bury(n_states, state, q0, q1, incident, belief, theta, lam)
+
+
+@inner
+def _soft_message(
+    q: int, n_states: int, temperature: float, tables: int, incident: Any, rows: Any, f0: int, factors: Any, kinds: Any,
+    slots: Any, scope: Any, f_scores: Any, soft: Any, most: Any, lam: Any, heard: Any, table: Any, sums: Any, given: Any,
+) -> None:  # fmt: skip
+    """As `_message`, with temperature * log sum exp(. / temperature) for the maximum.
+
+    Tables are exponentiated once a temperature, so that a message costs exponentials of messages only. Sums that are
+    too small for a float are left to the maximum; bounds hold for all messages.
+    """
+    c = f0 + incident[q, I_FACTOR]
+    t, to, at = factors[c, F_TEMPLATE], incident[q, I_DELTA], incident[q, I_TABLE]
+    shift = most[factors[c, F_DELTA]]
+    for k in range(n_states):
+        sums[k] = 0.0
+    if rows[q, R_KIND] == PAIR:
+        n_other = rows[q, R_OTHER_STATES]
+        shift += _exponentials(lam, rows[q, R_OTHER_DELTA], n_other, temperature, given)
+        pair = soft[at : at + n_states * n_other]
+        if incident[q, I_STRIDE] == 1:
+            _add_columns(pair, given[:n_other], sums[:n_states])
+        else:
+            _add_rows(pair, given[:n_other], sums[:n_states])
+    else:
+        for y in range(kinds[t, K_SIZE]):
+            table[y] = soft[at + y]
+        for j in range(kinds[t, K_ARITY]):
+            e = kinds[t, K_SLOTS] + j
+            other, n_other = factors[c, F_DELTA] + slots[e, SLOT_DELTA], slots[e, SLOT_STATES]
+            if other != to:
+                shift += _exponentials(lam, other, n_other, temperature, given)
+                slot_scale(table, 0, slots[e, SLOT_OUTER], n_other, slots[e, SLOT_STRIDE], given, 0)
+        slot_sum(table, 0, incident[q, I_OUTER], n_states, incident[q, I_STRIDE], sums, 0)
+    least = np.inf
+    for k in range(n_states):
+        least = min(least, sums[k])
+    if least < 1e-290:
+        _message(q, n_states, tables, incident, rows, f0, factors, kinds, slots, scope, f_scores, lam, heard, table)
+    for k in range(n_states):
+        if sums[k] >= 1e-290:
+            heard[to + k] = shift + temperature * np.log(sums[k])
+
+
+@inner
+def _exponentials(values: Any, at: int, n: int, temperature: float, out: Any) -> Any:
+    """Fill out with exp(value / temperature), relative to the largest value, which is returned."""
+    top = _largest(values, at, n)
+    for k in range(n):
+        out[k] = np.exp((values[at + k] - top) / temperature) if top > -np.inf else 0.0
+    return top
+
+
+@inner
+def _add_columns(table: Any, given: Any, out: Any) -> None:
+    """out[k] += sum_i table[i, k] * given[i]."""
+    n = len(out)
+    for i in range(len(given)):
+        row = table[i * n : i * n + n]
+        for k in range(n):
+            out[k] += row[k] * given[i]
+
+
+@inner
+def _add_rows(table: Any, given: Any, out: Any) -> None:
+    """out[k] += sum_i table[k, i] * given[i]."""
+    n = len(given)
+    for k in range(len(out)):
+        row = table[k * n : k * n + n]
+        a = b = c = d = 0.0
+        for i in range(0, n - 3, 4):
+            a += row[i] * given[i]
+            b += row[i + 1] * given[i + 1]
+            c += row[i + 2] * given[i + 2]
+            d += row[i + 3] * given[i + 3]
+        for i in range(n - n % 4, n):
+            a += row[i] * given[i]
+        out[k] += (a + b) + (c + d)
+
+
+@inner
+def _visit_structured(
+    c: int, v0: int, tables: int, variables: Any, incident: Any, factors: Any, kinds: Any, slots: Any, scope: Any,
+    structured: Any, f_scores: Any, theta: Any, lam: Any, unary: Any, high: Any, work: Any, order: Any, own: Any,
+) -> bool:  # fmt: skip
+    """Give a structured factor all its variables have, and share its max-marginals out equally; False if all is -inf."""
+    t, n = factors[c, F_TEMPLATE], kinds[factors[c, F_TEMPLATE], K_ARITY]
+    for j in range(n):
+        e, v = kinds[t, K_SLOTS] + j, v0 + scope[factors[c, F_SCOPE] + j]
+        to, state, q0 = slots[e, SLOT_DELTA], variables[v, V_STATE], variables[v, V_INCIDENT]
+        own_row = factors[c, F_DELTA] + to
+        for k in range(slots[e, SLOT_STATES]):
+            unary[to + k] = theta[state + k]
+            if theta[state + k] > -np.inf:
+                for q in range(q0, q0 + variables[v, V_DEGREE]):
+                    if incident[q, I_DELTA] != own_row:
+                        unary[to + k] -= lam[incident[q, I_DELTA] + k]
+    structured_max_marginals(
+        t, kinds, slots, structured, unary, f_scores, tables + factors[c, F_TABLE], high, work, order, own
+    )
+    for j in range(n):
+        e, v = kinds[t, K_SLOTS] + j, v0 + scope[factors[c, F_SCOPE] + j]
+        to, state, q0 = slots[e, SLOT_DELTA], variables[v, V_STATE], variables[v, V_INCIDENT]
+        n_states, dead, alive = slots[e, SLOT_STATES], False, False
+        for k in range(n_states):
+            lam[factors[c, F_DELTA] + to + k] = unary[to + k] - high[to + k] / n
+            dead = dead or high[to + k] == -np.inf
+            alive = alive or high[to + k] > -np.inf
+        if not alive:
+            return False
+        if dead:
+            _bury(n_states, state, q0, q0 + variables[v, V_DEGREE], incident, high[to : to + n_states], theta, lam)
+    return True
+
+
+@inner
+def _decode(
+    v0: int, n: int, f0: int, tables: int, variables: Any, v_kinds: Any, incident: Any, rows: Any, factors: Any,
+    kinds: Any, slots: Any, scope: Any, structured: Any, f_scores: Any, theta: Any, lam: Any, belief: Any, table: Any,
+    spare: Any, unary: Any, high: Any, work: Any, order: Any, own: Any, trial: Any,
+) -> None:  # fmt: skip
+    """Label variables in order: the best state given the labels so far and the messages from later variables."""
+    for v in range(n):
+        trial[v] = -1
+    for v in range(n):
+        n_states, state = v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE], variables[v0 + v, V_STATE]
+        q0 = variables[v0 + v, V_INCIDENT]
+        for k in range(n_states):
+            belief[k] = theta[state + k]
+        for q in range(q0, q0 + variables[v0 + v, V_DEGREE]):
+            to, at = incident[q, I_DELTA], tables + incident[q, I_TABLE]
+            if rows[q, R_KIND] != STRUCTURED and not rows[q, R_EARLIER]:
+                # The sweep backwards has left what the later variables have to say.
+                for k in range(n_states):
+                    belief[k] -= lam[to + k]
+                continue
+            if rows[q, R_KIND] == PAIR:
+                at += trial[rows[q, R_OTHER]] * rows[q, R_OTHER_STRIDE]
+                for k in range(n_states):
+                    belief[k] += f_scores[at + k * incident[q, I_STRIDE]]
+                continue
+            c = f0 + incident[q, I_FACTOR]
+            t, mine = factors[c, F_TEMPLATE], to - factors[c, F_DELTA]
+            if rows[q, R_KIND] == STRUCTURED:
+                _clamped(c, factors, kinds, slots, scope, lam, trial, unary)
+                structured_max_marginals(t, kinds, slots, structured, unary, f_scores, at, high, work, order, own)
+                for k in range(n_states):
+                    belief[k] += high[mine + k] - lam[to + k]
+                continue
+            for y in range(kinds[t, K_SIZE]):
+                table[y] = f_scores[at + y]
+            _clamped(c, factors, kinds, slots, scope, lam, trial, unary)
+            for j in range(kinds[t, K_ARITY]):
+                e = kinds[t, K_SLOTS] + j
+                there = slots[e, SLOT_DELTA]
+                if there != mine:
+                    slot_add(
+                        table, 0, slots[e, SLOT_OUTER], slots[e, SLOT_STATES], slots[e, SLOT_STRIDE], unary, there, 1.0
+                    )
+            slot_max(table, 0, incident[q, I_OUTER], n_states, incident[q, I_STRIDE], spare, 0)
+            for k in range(n_states):
+                belief[k] += spare[k]
+        best, fallback = -1, 0
+        for k in range(n_states):
+            if theta[state + k] == -np.inf:
+                continue
+            if theta[state + fallback] == -np.inf or theta[state + k] > theta[state + fallback]:
+                fallback = k
+            if belief[k] > -np.inf and (best < 0 or belief[k] > belief[best]):
+                best = k
+        trial[v] = best if best >= 0 else fallback
+
+
+@inner
+def _clamped(c: int, factors: Any, kinds: Any, slots: Any, scope: Any, lam: Any, trial: Any, unary: Any) -> None:
+    """What the variables of a factor have given to it, with every state but the label of a labelled one at -inf."""
+    t = factors[c, F_TEMPLATE]
+    for j in range(kinds[t, K_ARITY]):
+        e, label = kinds[t, K_SLOTS] + j, trial[scope[factors[c, F_SCOPE] + j]]
+        to = slots[e, SLOT_DELTA]
+        for k in range(slots[e, SLOT_STATES]):
+            unary[to + k] = lam[factors[c, F_DELTA] + to + k] if label < 0 or label == k else -np.inf
+
+
+@inner
+def _score(
+    v0: int, n: int, f0: int, f1: int, states: int, tables: int, variables: Any, factors: Any, kinds: Any, slots: Any,
+    scope: Any, structured: Any, v_scores: Any, f_scores: Any, trial: Any, work: Any, own: Any,
+) -> Any:  # fmt: skip
+    """Score of a labeling of one example."""
+    total = 0.0
+    for v in range(n):
+        total += v_scores[states + variables[v0 + v, V_STATE] + trial[v]]
+    for c in range(f0, f1):
+        total += _factor_score(c, tables, factors, kinds, slots, scope, structured, f_scores, trial, work, own)
+    return total
+
+
+@inner
+def _factor_score(
+    c: int, tables: int, factors: Any, kinds: Any, slots: Any, scope: Any, structured: Any, f_scores: Any, trial: Any,
+    work: Any, own: Any,
+) -> Any:  # fmt: skip
+    """Score of one factor under a labeling of its example."""
+    t, at = factors[c, F_TEMPLATE], tables + factors[c, F_TABLE]
+    if kinds[t, K_KIND] == TABLE:
+        return f_scores[at + joint_state(c, 0, factors, scope, kinds, slots, trial)]
+    for j in range(kinds[t, K_ARITY]):
+        own[j] = trial[scope[factors[c, F_SCOPE] + j]]
+    return structured_score(t, kinds, slots, structured, f_scores, at, own, work)
+
+
+@inner
+def _final(
+    v0: int, n: int, f0: int, c0: int, c1: int, tables: int, tie: float, variables: Any, v_kinds: Any, incident: Any,
+    rows: Any, factors: Any, kinds: Any, slots: Any, scope: Any, structured: Any, chosen: Any, f_scores: Any, theta: Any,
+    lam: Any, heard: Any, belief: Any, spare: Any, table: Any, unary: Any, high: Any, work: Any, order: Any, own: Any,
+    ambiguous: Any, first: int,
+) -> float:  # fmt: skip
+    """The bound from its definition, and which variables have no state that is best, alone, for it and all its factors."""
+    total = 0.0
+    for i in range(c0, c1):
+        c = f0 + chosen[i]
+        t = factors[c, F_TEMPLATE]
+        n_own = 0
+        for j in range(kinds[t, K_ARITY]):
+            n_own += slots[kinds[t, K_SLOTS] + j, SLOT_STATES]
+        for k in range(n_own):
+            unary[k] = lam[factors[c, F_DELTA] + k]
+        structured_max_marginals(
+            t, kinds, slots, structured, unary, f_scores, tables + factors[c, F_TABLE], high, work, order, own
+        )
+        most = -np.inf
+        for k in range(n_own):
+            heard[factors[c, F_DELTA] + k] = high[k]
+            most = max(most, high[k])
+        total += most
+    for v in range(v0, v0 + n):
+        n_states, state = v_kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_STATE]
+        q0 = variables[v, V_INCIDENT]
+        q1 = q0 + variables[v, V_DEGREE]
+        for k in range(n_states):
+            belief[k] = theta[state + k]
+        for q in range(q0, q1):
+            for k in range(n_states):
+                if theta[state + k] > -np.inf:
+                    belief[k] -= lam[incident[q, I_DELTA] + k]
+        total += _largest(belief, 0, n_states)
+        for k in range(n_states):
+            spare[k] = belief[k]
+        for q in range(q0, q1):
+            to = incident[q, I_DELTA]
+            if rows[q, R_KIND] == SINGLE:
+                continue
+            if rows[q, R_KIND] != STRUCTURED:
+                _message(
+                    q, n_states, tables, incident, rows, f0, factors, kinds, slots, scope, f_scores, lam, heard, table
+                )
+                for k in range(n_states):
+                    heard[to + k] += lam[to + k]
+                if not rows[q, R_EARLIER]:
+                    total += _largest(heard, to, n_states)
+            for k in range(n_states):
+                spare[k] += heard[to + k]
+        best = 0
+        for k in range(n_states):
+            if spare[k] > spare[best]:
+                best = k
+        open_ = belief[best] < _largest(belief, 0, n_states) - tie
+        for k in range(n_states):
+            open_ = open_ or (k != best and spare[k] >= spare[best] - tie)
+        for q in range(q0, q1):
+            to = incident[q, I_DELTA]
+            if rows[q, R_KIND] != SINGLE:
+                open_ = open_ or heard[to + best] < _largest(heard, to, n_states) - tie
+        ambiguous[first + v - v0] = open_
+    return total
+
+
+@inner
+def _largest(values: Any, at: int, n: int) -> Any:
+    """The largest of n numbers."""
+    most = -np.inf
+    for k in range(n):
+        most = max(most, values[at + k])
+    return most
+
+
+@kernel
+def _improve_structured(g: Any, plan: Any, room: int, v_scores: Any, f_scores: Any, labels: Any) -> None:
+    """Relabel single variables, and the scopes of structured factors by their own oracles, while that raises the score."""
+    examples, structures, variables, factors, scope = g.examples, g.structures, g.variables, g.factors, g.scope
+    incident, v_kinds, kinds, slots, structured = (
+        g.incident, g.variable_kinds, g.factor_kinds, g.slots, g.structured,
+    )  # fmt: skip
+    first_structured, chosen, largest = plan.first_structured, plan.structured, g.largest
+    local, unary = np.empty(largest[L_STATES]), np.empty(largest[L_SLOTS])
+    work, order, own = np.empty(room), np.empty(room, np.int64), np.empty(largest[L_SLOTS], np.int32)
+    trial, relabelled = np.empty(largest[L_VARIABLES], np.int32), np.empty(largest[L_SLOTS], np.int32)
+    for m in range(len(examples) - 1):
+        s, first, states, tables = (
+            examples[m, STRUCTURE], examples[m, VARIABLES], examples[m, STATES], examples[m, TABLES],
+        )  # fmt: skip
+        v0, f0, n = structures[s, S_VARIABLES], structures[s, S_FACTORS], examples[m + 1, VARIABLES] - first
+        f1 = f0 + examples[m + 1, FACTORS] - examples[m, FACTORS]
+        for v in range(n):
+            trial[v] = labels[first + v]
+        improving = True
+        while improving:
+            improving = False
+            for v in range(n):
+                n_states = _local_scores(
+                    v, -1, v0, f0, states, tables, variables, v_kinds, incident, factors, kinds, slots, scope, structured,
+                    v_scores, f_scores, trial, work, own, local, 0,
+                )  # fmt: skip
+                best = trial[v]
+                for k in range(n_states):
+                    if local[k] > local[best]:
+                        best = k
+                if _gains(local[best], local[trial[v]]):
+                    trial[v], improving = best, True
+            for i in range(first_structured[s], first_structured[s + 1]):
+                c = f0 + chosen[i]
+                t, scope0 = factors[c, F_TEMPLATE], factors[c, F_SCOPE]
+                value = _score(
+                    v0, n, f0, f1, states, tables, variables, factors, kinds, slots, scope, structured, v_scores, f_scores,
+                    trial, work, own,
+                )  # fmt: skip
+                for j in range(kinds[t, K_ARITY]):
+                    _local_scores(
+                        scope[scope0 + j], c, v0, f0, states, tables, variables, v_kinds, incident, factors, kinds, slots,
+                        scope, structured, v_scores, f_scores, trial, work, own, unary,
+                        slots[kinds[t, K_SLOTS] + j, SLOT_DELTA],
+                    )  # fmt: skip
+                structured_max(
+                    t, kinds, slots, structured, unary, f_scores, tables + factors[c, F_TABLE], relabelled, work, order
+                )
+                for j in range(kinds[t, K_ARITY]):
+                    v = scope[scope0 + j]
+                    trial[v], relabelled[j] = relabelled[j], trial[v]
+                new = _score(
+                    v0, n, f0, f1, states, tables, variables, factors, kinds, slots, scope, structured, v_scores, f_scores,
+                    trial, work, own,
+                )  # fmt: skip
+                if _gains(new, value):
+                    improving = True
+                    continue
+                for j in range(kinds[t, K_ARITY]):
+                    trial[scope[scope0 + j]] = relabelled[j]
+        for v in range(n):
+            labels[first + v] = trial[v]
+
+
+@inner
+def _gains(new: float, old: float) -> bool:
+    """Whether a score is higher by more than rounding could have made it; such a gain might be undone, and again."""
+    return new > old and (old == -np.inf or new - old > 1e-12 * max(abs(new), abs(old)))
+
+
+@inner
+def _local_scores(
+    v: int, without: int, v0: int, f0: int, states: int, tables: int, variables: Any, v_kinds: Any, incident: Any,
+    factors: Any, kinds: Any, slots: Any, scope: Any, structured: Any, v_scores: Any, f_scores: Any, trial: Any,
+    work: Any, own: Any, out: Any, to: int,
+) -> Any:  # fmt: skip
+    """Score of each state of a variable with the labels of the others, but for one factor; the number of states."""
+    n_states, at = v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE], states + variables[v0 + v, V_STATE]
+    q0, label = variables[v0 + v, V_INCIDENT], trial[v]
+    for k in range(n_states):
+        out[to + k] = v_scores[at + k]
+        trial[v] = k
+        for q in range(q0, q0 + variables[v0 + v, V_DEGREE]):
+            c = f0 + incident[q, I_FACTOR]
+            if c != without:
+                out[to + k] += _factor_score(
+                    c, tables, factors, kinds, slots, scope, structured, f_scores, trial, work, own
+                )
+    trial[v] = label
+    return n_states
