@@ -90,9 +90,14 @@ class Given(NamedTuple):
 
 
 class TreeOracle(NamedTuple):
-    """The best labeling, by max-product; exact on forests."""
+    """The best labeling, by max-product; exact on forests.
+
+    Where it is ``direct``, every factor's table is a run of the statistics themselves (its blocks are consecutive, and it has no
+    fixed scores), as in chains: the schedule then points there, and no table is filled.
+    """
 
     schedule: Schedule
+    direct: bool
 
 
 class CutOracle(NamedTuple):
@@ -150,20 +155,26 @@ def spread_plane(
 
 
 @inner
-def example_tables(m: int, s: int, g: Any, half: int, z: Any, theta_v: Any, theta_f: Any) -> None:
-    """Loss-augmented score tables of example m, from the beginning of theta_v and theta_f."""
+def variable_tables(m: int, s: int, g: Any, z: Any, theta_v: Any) -> None:
+    """Loss-augmented scores of the variables of example m, from the beginning of theta_v."""
     examples, structures, losses = g.examples, g.structures, g.losses
-    states, tables = examples[m, STATES], examples[m, TABLES]
+    states = examples[m, STATES]
     side_tables(
         structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS], g.variable_groups, structures[s, S_VARIABLES],
         g.variables, g.variable_kinds, g.variable_block, g.variable_fixed, g.variable_scores, states, z, 0, theta_v,
     )  # fmt: skip
-    side_tables(
-        structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS], g.factor_groups, structures[s, S_FACTORS],
-        g.factors, g.factor_kinds, g.factor_block, g.factor_fixed, g.factor_scores, tables, z, half, theta_f,
-    )  # fmt: skip
     for k in range(examples[m + 1, STATES] - states):
         theta_v[k] += losses[states + k]
+
+
+@inner
+def factor_tables(m: int, s: int, g: Any, half: int, z: Any, theta_f: Any) -> None:
+    """Score tables of the factors of example m, from the beginning of theta_f."""
+    structures = g.structures
+    side_tables(
+        structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS], g.factor_groups, structures[s, S_FACTORS],
+        g.factors, g.factor_kinds, g.factor_block, g.factor_fixed, g.factor_scores, g.examples[m, TABLES], z, half, theta_f,
+    )  # fmt: skip
 
 
 @inner
@@ -229,11 +240,13 @@ def _plane_by_trees(
     oracle: Any, room: Any, k: int, m: int, s: int, g: Any, half: int, z: Any, theta_v: Any, theta_f: Any, labels: Any,
     count: Any, touched: Any, index: Any, value: Any, begin: int,
 ) -> tuple[int, float]:  # fmt: skip
-    example_tables(m, s, g, half, z, theta_v, theta_f)
+    variable_tables(m, s, g, z, theta_v)
+    if not oracle.direct:
+        factor_tables(m, s, g, half, z, theta_f)
     plan, (up, heard, table, chosen) = oracle.schedule, room
     max_product_one(
         s, g.examples[m + 1, STATES] - g.examples[m, STATES], plan.start, plan.steps, plan.ends, plan.roots,
-        theta_v, 0, theta_f, 0, up, heard, table, chosen, labels, 0,
+        theta_v, 0, z if oracle.direct else theta_f, half if oracle.direct else 0, up, heard, table, chosen, labels, 0,
     )  # fmt: skip
     return labels_plane(m, s, g, half, labels, 0, count, touched, index, value, begin)  # type: ignore[no-any-return]
 
@@ -242,7 +255,8 @@ def _plane_by_cuts(
     oracle: Any, room: Any, k: int, m: int, s: int, g: Any, half: int, z: Any, theta_v: Any, theta_f: Any, labels: Any,
     count: Any, touched: Any, index: Any, value: Any, begin: int,
 ) -> tuple[int, float]:  # fmt: skip
-    example_tables(m, s, g, half, z, theta_v, theta_f)
+    variable_tables(m, s, g, z, theta_v)
+    factor_tables(m, s, g, half, z, theta_f)
     net = oracle.network
     starts, pairs, singles = net.starts, net.pairs, net.singles
     linear, state, coupling, (nodes, arcs, residual, excess), mu, table, truth_v, truth_f = room

@@ -18,16 +18,24 @@ from maxmargin.inference import Engine, batches, engine
 from maxmargin.inference.choice import choose_oracle
 from maxmargin.inference.contract import MapResult, Relaxed
 from maxmargin.inference.graph_cut import network
-from maxmargin.inference.trees import schedule
+from maxmargin.inference.trees import T_TABLE, schedule
 from maxmargin.kernels import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.features import Features
 from maxmargin.problems.layout import (
+    F_TABLE,
+    F_TEMPLATE,
+    G_AT,
+    G_BLOCK,
+    G_FIRST,
+    G_LAST,
+    K_START,
     L_BUFFER,
     L_STATES,
     L_TABLES,
     L_VARIABLES,
     S_FACTOR_GROUPS,
+    S_FACTORS,
     S_VARIABLE_GROUPS,
     STATES,
     STRUCTURE,
@@ -70,7 +78,7 @@ class GraphOracle:
         self.certificate = "exact" if self.engine.exact or self.bounds else "relaxed" if self.relaxes else "none"
         self.compiled: TreeOracle | CutOracle | None = None
         if self.engine.name == "trees":
-            self.compiled = TreeOracle(schedule(problem))
+            self.compiled = tree_oracle(problem)
         elif self.engine.name == "graph_cut":
             self.compiled = CutOracle(network(problem))
 
@@ -119,6 +127,28 @@ class GraphOracle:
             self.problem, self.problem.flat_weights(w_v, w_f), _Hinges(self.engine), threads, loss_augmented=True
         )
         return found.bounds if self.certificate != "none" else found.values
+
+
+def tree_oracle(problem: FactorGraphs) -> TreeOracle:
+    """Max-product on the statistics themselves where every factor's table is a run of them; see `TreeOracle`."""
+    plan, a = schedule(problem), problem.arrays
+    templates = problem.factor_templates
+    runs = [
+        bool((np.diff(one.blocks.ravel()) == 1).all() and one.blocks.ravel()[0] >= 0 and not one.scores.any())
+        for one in templates
+    ]
+    if not all(runs) or len(a.factor_scores) or not templates:
+        return TreeOracle(plan, False)
+    # Where each factor's table begins among its structure's statistics.
+    group = np.repeat(np.arange(len(a.factor_groups)), a.factor_groups[:, G_LAST] - a.factor_groups[:, G_FIRST])
+    first_block = a.factor_block[a.factor_kinds[a.factors[:, F_TEMPLATE], K_START]]
+    place = a.factor_groups[group, G_AT] + first_block - a.factor_groups[group, G_BLOCK]
+    owner = np.repeat(np.arange(len(problem.structures)), np.diff(a.structures[:, S_FACTORS]))
+    steps = plan.steps.copy()
+    by_table = np.argsort(owner * (a.factors[:, F_TABLE].max() + 1) + a.factors[:, F_TABLE])
+    by_step = np.argsort(owner * (steps[:, T_TABLE].max() + 1) + steps[:, T_TABLE])
+    steps[by_step, T_TABLE] = place[by_table]
+    return TreeOracle(plan._replace(steps=steps), True)
 
 
 class _Hinges:
