@@ -298,12 +298,15 @@ def test_a_label_never_on_and_a_label_always_on(data):
         ({"verbose": -1}, "verbose=-1 is not possible"),
         ({"random_state": -1}, "random_state=-1 is not possible"),
         ({"random_state": "x"}, "random_state='x' is not possible"),
-        ({"solver": "sgd"}, r"solver='sgd' is not known; the known names are \"auto\", \"soft-bcfw\""),
+        ({"solver": "sgd"}, r"solver='sgd' is not known; the known names are \"auto\", .*\"soft-bcfw\""),
         ({"solver": 3}, "solver=3 is neither a name nor an object"),
         ({"inference": "magic"}, r"inference='magic' is not known; .*\"exhaustive\", .*\"trees\""),
         ({"inference": 3}, "inference=3 is neither"),
         ({"loss": "square"}, r"loss='square' is not known; use \"hamming\", \"count\""),
         ({"edges": "ring"}, "edges='ring' is not known"),
+        ({"C_path": [1.0, -1.0]}, r"C_path=\[1.0, -1.0\] is not possible"),
+        ({"C_path": "all"}, "C_path='all' is not possible"),
+        ({"C_path": [1.0], "checkpoint": "x.mm"}, "give either C_path or checkpoint"),
         ({"checkpoint": 3}, "checkpoint=3 is not possible"),
         ({"checkpoint": "/nowhere/at/all.mm"}, "the directory /nowhere/at does not exist"),
     ],
@@ -382,3 +385,22 @@ def test_score_refuses_what_it_cannot_compare(data, model):
 def test_an_engine_that_cannot_says_so(data):
     with pytest.raises(DataError, match="cycle"):
         small(inference="trees").fit(*data).predict(data[0])
+
+
+def test_a_path_of_c(data):
+    model = small(C=1.0, C_path=[10.0, 0.1], tol=1e-3).fit(*data)
+    assert list(model.path_) == [0.1, 1.0, 10.0]
+    assert model.result_ is model.path_[1.0]
+    for C, result in model.path_.items():
+        assert result.options["C"] == C
+        assert result.gap <= 1e-3
+        alone = small(C=C, tol=1e-3).fit(*data).result_
+        assert result.dual <= alone.primal
+        assert alone.dual <= result.primal
+
+
+def test_the_choice_of_a_solver_is_reported(data):
+    assert small().fit(*data).result_.options["reason"].startswith("binary variables in pairs")
+    assert small(edges="none").fit(*data).result_.options["reason"].startswith("without factors")
+    assert small(edges="tree").fit(*data).result_.options["reason"].startswith("no graph has a cycle")
+    assert small(solver="soft-bcfw").fit(*data).result_.options["reason"] == "as asked"

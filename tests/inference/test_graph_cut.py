@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from maxmargin.errors import DataError, OptionError
@@ -149,6 +151,77 @@ def test_ties(seed):
         np.testing.assert_array_equal(
             GraphCut().relax(graphs, tenths).ambiguous, GraphCut().relax(graphs, scores).ambiguous
         )
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.sampled_from(["whole", "tenths", "wide", "normal"]))
+def test_decided_labels_together_are_part_of_a_best_labeling(seed, n, kind):
+    rng = np.random.default_rng(seed)
+    graphs, scores = with_scores(rng, n, random_edges(rng, n, 0.6), n_examples=2, strength=0.5)
+    if kind in ("whole", "tenths"):
+        scores = whole_numbers(rng, graphs)
+        scale = 0.1 if kind == "tenths" else 1.0
+        scores = Scores(scale * scores.variables, scale * scores.factors)
+    elif kind == "wide":
+        # Some scores are as small as what counts as saturated, some smaller, some larger.
+        scores = Scores(*(one * 10.0 ** rng.integers(-14, 1, len(one)) for one in scores))
+    check(graphs, scores)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ambiguous_is_what_no_optimal_relaxation_decides(seed):
+    rng = np.random.default_rng(seed)
+    opened = settled = 0
+    for graphs, _ in problems(seed):
+        scores = whole_numbers(rng, graphs)
+        relaxed = GraphCut().relax(graphs, scores)
+        for m, example in enumerate(enumeration.examples(graphs)):
+            for i, start in enumerate(example.state_start):
+                # Scores are whole numbers and marginals halves, so that what is not optimal falls short by a half.
+                values = []
+                for k in (0, 1):
+                    forced = scores.variables.copy()
+                    forced[start + 1 - k] -= 100.0
+                    values.append(local_polytope(example, Scores(forced, scores.factors)))
+                is_open = max(values) < relaxed.bounds[m] - 0.4
+                assert relaxed.ambiguous[example.first_variable + i] == is_open
+                opened += is_open
+                settled += not is_open and min(values) > relaxed.bounds[m] - 0.1
+    assert opened > 0
+    # Ties that either state could win.
+    assert settled > 0
+
+
+def test_an_even_cycle_of_ties_is_settled():
+    # Neighbours must differ; a cycle of four can do it in two ways, and halves are as good.
+    edges = np.array([[0, 1], [1, 2], [2, 3], [0, 3]])
+    graphs = multi_label_problem(np.ones((1, 1)), None, edges, 4)
+    scores = Scores(np.zeros(8), np.tile([0.0, 1.0, 1.0, 0.0], 4))
+    assert check(graphs, scores) == 0
+    found = GraphCut().maximise(graphs, scores)
+    np.testing.assert_array_equal(found.bounds, 4.0)
+    assert found.labels.tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
+
+
+@pytest.mark.parametrize(("n", "density"), [(15, 1.0), (15, 0.3)])
+@pytest.mark.parametrize("strength", [0.05, 0.1, 0.3, 2.0])
+def test_dense_and_sparse_graphs(n, density, strength):
+    # Many arcs a node and few take different ways to the largest flow.
+    rng = np.random.default_rng(n)
+    for whole in (False, True):
+        graphs, scores = with_scores(rng, n, random_edges(rng, n, density), n_examples=4, strength=strength)
+        if whole:
+            scores = whole_numbers(rng, graphs)
+        relaxed = GraphCut().relax(graphs, scores)
+        best = Exhaustive().maximise(graphs, scores).values
+        # A reward for what is decided leaves a best labeling best.
+        reward = np.where(relaxed.variables == 1.0, 100.0, 0.0)
+        decided = np.add.reduceat(~relaxed.ambiguous, graphs.example_variables[:-1])
+        agreeing = Exhaustive().maximise(graphs, Scores(scores.variables + reward, scores.factors)).values
+        np.testing.assert_allclose(agreeing - 100.0 * decided, best, rtol=0, atol=TOLERANCE)
+        for m, example in enumerate(enumeration.examples(graphs)):
+            for value in (local_polytope(example, scores), relaxed_value(example, scores, relaxed.variables)):
+                assert relaxed.bounds[m] == pytest.approx(value, rel=TOLERANCE, abs=TOLERANCE)
 
 
 def test_all_scores_zero():

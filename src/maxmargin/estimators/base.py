@@ -67,6 +67,9 @@ class StructuredEstimator(BaseEstimator):
         Start from where the last fit ended, if the data has the same shape; C, tol and the limits may differ.
     checkpoint : path, optional
         File where the solver keeps its state, and from which it resumes if it is there.
+    C_path : sequence of float, optional
+        Train for these values too, from small to large, each from the one before; ``path_`` has their results. The model
+        is that of C.
     """
 
     #: Name in model files and on the command line.
@@ -89,6 +92,7 @@ class StructuredEstimator(BaseEstimator):
         verbose: int = 0,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        C_path: Any = None,
     ) -> None:
         self.C = C
         self.solver = solver
@@ -103,6 +107,7 @@ class StructuredEstimator(BaseEstimator):
         self.verbose = verbose
         self.warm_start = warm_start
         self.checkpoint = checkpoint
+        self.C_path = C_path
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a model file, which `maxmargin.load` reads.
@@ -123,25 +128,29 @@ class StructuredEstimator(BaseEstimator):
         solver = make_solver(self.solver, problem)
         shape = _shape(problem)
         going_on = self.warm_start and getattr(self, "_shape", None) == shape
+        state = self.result_.state if going_on else None
         monitor = _monitor(int(self.verbose))
+        C, self.path_ = float(self.C), {}
         try:
-            result: Result = solver.solve(
-                problem,
-                C=float(self.C),
-                tol=float(self.tol),
-                max_passes=int(self.max_passes),
-                max_seconds=None if self.max_seconds is None else float(self.max_seconds),
-                random_state=self.random_state,
-                n_jobs=self.n_jobs,
-                monitor=monitor,
-                checkpoint=self.checkpoint,
-                state=self.result_.state if going_on else None,
-            )
+            for value in sorted({C, *(float(one) for one in self.C_path or ())}):
+                result: Result = solver.solve(
+                    problem,
+                    C=value,
+                    tol=float(self.tol),
+                    max_passes=int(self.max_passes),
+                    max_seconds=None if self.max_seconds is None else float(self.max_seconds),
+                    random_state=self.random_state,
+                    n_jobs=self.n_jobs,
+                    monitor=monitor,
+                    checkpoint=self.checkpoint,
+                    state=state,
+                )
+                result.options |= {"C": value, "tol": float(self.tol)}
+                state, self.path_[value] = result.state, result
         finally:
             if monitor is not None:
                 monitor.close()
-        result.options |= {"C": float(self.C), "tol": float(self.tol)}
-        self.result_ = result
+        self.result_ = self.path_[C]
         self.inference_ = _describe(*self._engine(problem))
         self._shape = shape
 
@@ -169,6 +178,14 @@ def check_parameters(estimator: StructuredEstimator) -> None:
         raise OptionError(f"max_passes={p['max_passes']!r} is not possible; it must be a whole number of at least 1.")
     if p["max_seconds"] is not None and not (_is_real(p["max_seconds"]) and p["max_seconds"] > 0):
         raise OptionError(f"max_seconds={p['max_seconds']!r} is not possible; it must be a number above 0, or None.")
+    if p["C_path"] is not None:
+        values = [] if isinstance(p["C_path"], str) or not hasattr(p["C_path"], "__len__") else list(p["C_path"])
+        if not values or not all(_is_real(C) and math.isfinite(C) and C > 0 for C in values):
+            raise OptionError(
+                f"C_path={p['C_path']!r} is not possible; it must be a list of finite numbers above 0, or None."
+            )
+        if p["checkpoint"] is not None:
+            raise OptionError("A path of C has no checkpoint: give either C_path or checkpoint.")
     for name in ("fit_intercept", "warm_start"):
         if not isinstance(p[name], bool | np.bool_):
             raise OptionError(f"{name}={p[name]!r} is not possible; it must be True or False.")

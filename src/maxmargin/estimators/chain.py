@@ -48,7 +48,7 @@ class ChainSVM(StructuredPredictor):
         What the cost of a position is multiplied by, by its true tag: "balanced" is n / (K count) over all n positions,
         and a tag left out of a dict has 1.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
-    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint : see there
+    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path : see there
         ``loss`` may also be an array (K, K) of costs ``loss[truth, predicted]`` in the order of ``classes_``, with a
         diagonal of zeros; the costs of a sequence are divided by its length.
 
@@ -100,6 +100,7 @@ class ChainSVM(StructuredPredictor):
         verbose: int = 0,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        C_path: Any = None,
     ) -> None:
         super().__init__(
             C,
@@ -115,6 +116,7 @@ class ChainSVM(StructuredPredictor):
             verbose=verbose,
             warm_start=warm_start,
             checkpoint=checkpoint,
+            C_path=C_path,
         )
         self.boundary = boundary
         self.forbidden = forbidden

@@ -40,7 +40,7 @@ class GraphSVM(StructuredPredictor):
     edge_weights : "full" or "potts"
         A weight vector for every pair of classes, or one for equal classes.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
-    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint : see there
+    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path : see there
         ``loss`` may also be an array (K, K): ``loss[truth, predicted]``.
 
     Attributes
@@ -78,6 +78,7 @@ class GraphSVM(StructuredPredictor):
         verbose: int = 0,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        C_path: Any = None,
     ) -> None:
         super().__init__(
             C,
@@ -93,6 +94,7 @@ class GraphSVM(StructuredPredictor):
             verbose=verbose,
             warm_start=warm_start,
             checkpoint=checkpoint,
+            C_path=C_path,
         )
         self.edge_weights = edge_weights
 

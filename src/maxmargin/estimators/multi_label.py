@@ -40,7 +40,7 @@ class MultiLabelSVM(StructuredPredictor):
         Which pairs of labels have a weight: every pair, the tree of greatest mutual information, none, or these
         columns.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
-    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint : see there
+    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path : see there
         ``loss`` may also be an array (L,): the cost of each label.
 
     Attributes
@@ -86,6 +86,7 @@ class MultiLabelSVM(StructuredPredictor):
         verbose: int = 0,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        C_path: Any = None,
     ) -> None:
         super().__init__(
             C,
@@ -101,6 +102,7 @@ class MultiLabelSVM(StructuredPredictor):
             verbose=verbose,
             warm_start=warm_start,
             checkpoint=checkpoint,
+            C_path=C_path,
         )
         self.edges = edges
 

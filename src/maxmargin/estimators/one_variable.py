@@ -49,6 +49,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         verbose: int = 0,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        C_path: Any = None,
     ) -> None:
         super().__init__(
             C,
@@ -64,6 +65,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
             verbose=verbose,
             warm_start=warm_start,
             checkpoint=checkpoint,
+            C_path=C_path,
         )
         self.class_weight = class_weight
 

@@ -61,7 +61,9 @@ class StructuredPredictor(StructuredEstimator):
         if isinstance(self.inference, str) and self.inference == "auto":
             engine, reason = choose_marginals(problem)
             if not engine.exact:
-                warnings.warn(f'These marginals are approximate, by "{engine.name}": {reason}.', UserWarning, stacklevel=2)
+                warnings.warn(
+                    f'These marginals are approximate, by "{engine.name}": {reason}.', UserWarning, stacklevel=2
+                )
         else:
             engine = self._engine(problem)[0]
         found = batches.predict_marginals(problem, self._flat_weights(), engine, temperature, self.n_jobs)

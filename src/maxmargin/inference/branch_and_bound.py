@@ -75,6 +75,8 @@ class BranchAndBound:
     exact = True
 
     def __init__(self, limit: int = 1_000_000) -> None:
+        if limit < 1:
+            raise OptionError(f"limit={limit!r} is not possible; it must be at least 1.")
         self.limit = limit
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
@@ -204,7 +206,7 @@ def _enter(depth: int, n: int, stack: Any, fixed: Any) -> None:
 def _lowest(depth: int, stack: Any, bound: Any) -> float:
     """A lower bound on all that is still to be searched, when the node at this depth is next."""
     # Nothing is known of the node itself yet but what is known of its parent.
-    lowest = bound[depth - 1] if depth > 0 else -np.inf
+    lowest = bound[depth - 1]
     for d in range(depth - 1):
         if stack[d, ENTERED] == 1:
             lowest = min(lowest, bound[d])

@@ -63,14 +63,16 @@ from maxmargin.problems.tables import slot_add, slot_max, slot_scale, slot_sum
 from maxmargin.problems.templates import TABLE
 
 # `rows` of Plan, a row per (variable, factor) in the order of the layout's `incident`: what the factor is to the
-# variable, whether its scope has earlier and later variables (in a structured factor, neither counts); of a pair, the
-# other variable, its number of states, its message and its stride.
+# variable, whether its scope has earlier and later variables; of a pair, the other variable, its number of states, its
+# message and its stride.
 R_KIND, R_EARLIER, R_LATER, R_OTHER, R_OTHER_STATES, R_OTHER_DELTA, R_OTHER_STRIDE = range(7)
 SINGLE, PAIR, WIDE, STRUCTURED = range(4)
 
 #: A bound this close to the score of a labeling, relative to the scores, proves that it is the best one.
 CERTIFIED = 1e-9
-#: A round, or a stage of smoothing, that lowers the bound by less than this, relative to it, is not worth another.
+#: Sweeps are slow, and smoothing is tried, when a round closes less than this part of the gap between bound and score.
+SLOW = 1e-2
+#: A gap, or the gain of a stage of smoothing, below this, relative to the bound, is not worth another stage.
 WORTHWHILE = 1e-4
 #: Rounds in a stage of smoothing.
 SOFT_ROUNDS = 10
@@ -163,14 +165,14 @@ def _plan(graphs: FactorGraphs) -> Plan:
     factor = np.repeat(np.arange(len(arity)), arity)
     slot = a.slots[kinds[factor, K_SLOTS] + np.arange(len(factor)) - first[factor]]
     is_structured = kinds[:, K_KIND] != TABLE
-    kind = np.where(is_structured, STRUCTURED, np.where(arity == 1, SINGLE, np.where(arity == 2, PAIR, WIDE)))
+    kind = np.where(arity == 1, SINGLE, np.where(is_structured, STRUCTURED, np.where(arity == 2, PAIR, WIDE)))
 
     low = np.minimum.reduceat(a.scope, first) if len(first) else first
     high = np.maximum.reduceat(a.scope, first) if len(first) else first
     rows = np.zeros((len(factor), 7), np.int64)
     rows[:, R_KIND] = kind[factor]
-    rows[:, R_EARLIER] = (a.scope > low[factor]) & ~is_structured[factor]
-    rows[:, R_LATER] = (a.scope < high[factor]) & ~is_structured[factor]
+    rows[:, R_EARLIER] = a.scope > low[factor]
+    rows[:, R_LATER] = a.scope < high[factor]
     # In a pair's scope, the other variable stands one place on, or one back.
     pair = np.flatnonzero(kind[factor] == PAIR)
     other = 2 * first[factor[pair]] + 1 - pair
@@ -207,8 +209,7 @@ def _solve(
     incident, v_kinds, kinds, slots, structured = (
         g.incident, g.variable_kinds, g.factor_kinds, g.slots, g.structured,
     )  # fmt: skip
-    rows, share, first_structured, chosen = plan.rows, plan.share, plan.first_structured, plan.structured
-    largest = g.largest
+    rows, share, first_structured, largest = plan.rows, plan.share, plan.first_structured, g.largest
     theta, lam, heard = np.empty(largest[L_STATES]), np.empty(largest[L_DELTAS]), np.empty(largest[L_DELTAS])
     belief, table, spare = np.empty(largest[L_STATES]), np.empty(largest[L_TABLE]), np.empty(largest[L_STATES])
     soft, most = np.empty(largest[L_TABLES] if smoothing > 0 else 0), np.empty(largest[L_DELTAS])
@@ -223,26 +224,27 @@ def _solve(
         v0, f0, n = structures[s, S_VARIABLES], structures[s, S_FACTORS], examples[m + 1, VARIABLES] - first
         f1 = f0 + examples[m + 1, FACTORS] - examples[m, FACTORS]
         size, entropy = start(
-            v0, n, f0, f1, states, tables, variables, v_kinds, incident, rows, factors, kinds, v_scores, f_scores, theta,
-            lam,
+            v0, n, f0, f1, states, tables, variables, v_kinds, incident, rows, factors, kinds, slots, structured,
+            v_scores, f_scores, theta, lam, work, own,
         )  # fmt: skip
         c0, c1 = first_structured[s], first_structured[s + 1]
         bounds[m], best, scale = np.inf, -np.inf, size
         number, decode_at, stage, final, temperature = 0, 1, 0, smoothing == 0, 0.0
         while True:
             bound, before = np.inf, bounds[m]
-            enough = tol if final else max(tol, WORTHWHILE)
             while number < max_rounds:
                 last = bound
                 bound = bound_round(
-                    v0, n, f0, c0, c1, tables, variables, v_kinds, incident, rows, share, factors, kinds, slots, scope,
-                    structured, chosen, f_scores, theta, lam, heard, belief, table, unary, high, work, order, own,
+                    v0, n, f0, tables, variables, v_kinds, incident, rows, share, factors, kinds, slots, structured,
+                    f_scores, theta, lam, heard, belief, table, unary, high, work, order, own,
                 )  # fmt: skip
                 if bound == -np.inf:
                     return m
                 number += 1
                 bounds[m], scale = min(bounds[m], bound), max(abs(bound), size)
-                done = last - bound <= enough * scale or number == max_rounds
+                gap = bounds[m] - best if best > -np.inf else scale
+                enough = tol * scale if final else max(tol * scale, SLOW * gap)
+                done = last - bound <= enough or number == max_rounds
                 # Labels are cheap unless structured factors have to be asked for every variable.
                 if c0 == c1 or done or number >= decode_at:
                     decode_at = 2 * number
@@ -262,30 +264,25 @@ def _solve(
                     break
             if final or number == max_rounds or bounds[m] - best <= CERTIFIED * scale:
                 break
-            if stage == smoothing or (stage > 0 and before - bounds[m] <= WORTHWHILE * scale):
+            # If no allowed labeling is known, neither is the gap; the scores are on its scale.
+            gap = bounds[m] - best if best > -np.inf else scale
+            gained = before - bounds[m] if stage > 0 else np.inf
+            if stage == smoothing or min(gap, gained) <= WORTHWHILE * scale:
                 final = True
                 continue
-            if stage == 0:
-                # If no allowed labeling is known, neither is the gap; the scores are on its scale.
-                temperature = 4.0 * (bounds[m] - best if best > -np.inf else scale) / entropy
-            temperature *= 0.5
+            temperature = 0.5 * temperature if stage > 0 else 2.0 * gap / entropy
             stage += 1
             _soften(f0, f1, tables, temperature, factors, kinds, f_scores, soft, most)
             for _ in range(SOFT_ROUNDS):
-                for i in range(c0, c1):
-                    _visit_structured(
-                        f0 + chosen[i], v0, tables, variables, incident, factors, kinds, slots, scope, structured,
-                        f_scores, theta, lam, unary, high, work, order, own,
-                    )  # fmt: skip
                 for forward in (True, False):
                     _soft_sweep(
                         forward, temperature, v0, n, tables, variables, v_kinds, incident, rows, f0, factors, kinds,
-                        slots, scope, f_scores, soft, most, theta, lam, heard, belief, table, spare, given,
+                        slots, structured, f_scores, soft, most, theta, lam, heard, belief, table, spare, given, unary,
+                        high, work, order, own,
                     )  # fmt: skip
         bound = _final(
-            v0, n, f0, c0, c1, tables, TIED * size, variables, v_kinds, incident, rows, factors, kinds, slots, scope,
-            structured, chosen, f_scores, theta, lam, heard, belief, spare, table, unary, high, work, order, own,
-            ambiguous, first,
+            v0, n, f0, tables, TIED * size, variables, v_kinds, incident, rows, factors, kinds, slots, structured,
+            f_scores, theta, lam, heard, belief, spare, table, unary, high, work, order, own, ambiguous, first,
         )  # fmt: skip
         bounds[m] = min(bounds[m], bound)
     return -1
@@ -294,7 +291,8 @@ def _solve(
 @inner
 def start(
     v0: int, n: int, f0: int, f1: int, states: int, tables: int, variables: Any, v_kinds: Any, incident: Any, rows: Any,
-    factors: Any, kinds: Any, v_scores: Any, f_scores: Any, theta: Any, lam: Any,
+    factors: Any, kinds: Any, slots: Any, structured: Any, v_scores: Any, f_scores: Any, theta: Any, lam: Any, work: Any,
+    own: Any,
 ) -> tuple[float, float]:  # fmt: skip
     """Scores of the variables, with factors of one variable among them, and no messages.
 
@@ -308,8 +306,13 @@ def start(
             theta[state + k] = v_scores[states + state + k]
         for q in range(q0, q0 + variables[v, V_DEGREE]):
             if rows[q, R_KIND] == SINGLE:
+                t, at = factors[f0 + incident[q, I_FACTOR], F_TEMPLATE], tables + incident[q, I_TABLE]
                 for k in range(n_states):
-                    theta[state + k] += f_scores[tables + incident[q, I_TABLE] + k]
+                    if kinds[t, K_KIND] == TABLE:
+                        theta[state + k] += f_scores[at + k]
+                    else:
+                        own[0] = k
+                        theta[state + k] += structured_score(t, kinds, slots, structured, f_scores, at, own, work)
         for k in range(n_states):
             if theta[state + k] > -np.inf:
                 size = max(size, abs(theta[state + k]))
@@ -327,23 +330,16 @@ def start(
 
 @inner
 def bound_round(
-    v0: int, n: int, f0: int, c0: int, c1: int, tables: int, variables: Any, v_kinds: Any, incident: Any, rows: Any,
-    share: Any, factors: Any, kinds: Any, slots: Any, scope: Any, structured: Any, chosen: Any, f_scores: Any,
-    theta: Any, lam: Any, heard: Any, belief: Any, table: Any, unary: Any, high: Any, work: Any, order: Any, own: Any,
+    v0: int, n: int, f0: int, tables: int, variables: Any, v_kinds: Any, incident: Any, rows: Any, share: Any,
+    factors: Any, kinds: Any, slots: Any, structured: Any, f_scores: Any, theta: Any, lam: Any, heard: Any, belief: Any,
+    table: Any, unary: Any, high: Any, work: Any, order: Any, own: Any,
 ) -> Any:  # fmt: skip
-    """Visit the structured factors, then all variables forwards and backwards; the bound."""
-    for i in range(c0, c1):
-        possible = _visit_structured(
-            f0 + chosen[i], v0, tables, variables, incident, factors, kinds, slots, scope, structured, f_scores, theta,
-            lam, unary, high, work, order, own,
-        )  # fmt: skip
-        if not possible:
-            return -np.inf
+    """Visit all variables forwards and backwards; the bound."""
     bound = np.inf
     for forward in (True, False):
         bound = sweep(
-            forward, v0, n, tables, variables, v_kinds, incident, rows, share, f0, factors, kinds, slots, scope, f_scores,
-            theta, lam, heard, belief, table,
+            forward, v0, n, tables, variables, v_kinds, incident, rows, share, f0, factors, kinds, slots, structured,
+            f_scores, theta, lam, heard, belief, table, unary, high, work, order, own,
         )  # fmt: skip
         if bound == -np.inf:
             break
@@ -353,10 +349,10 @@ def bound_round(
 @inner
 def sweep(
     forward: bool, v0: int, n: int, tables: int, variables: Any, v_kinds: Any, incident: Any, rows: Any, share: Any,
-    f0: int, factors: Any, kinds: Any, slots: Any, scope: Any, f_scores: Any, theta: Any, lam: Any, heard: Any,
-    belief: Any, table: Any,
+    f0: int, factors: Any, kinds: Any, slots: Any, structured: Any, f_scores: Any, theta: Any, lam: Any, heard: Any,
+    belief: Any, table: Any, unary: Any, high: Any, work: Any, order: Any, own: Any,
 ) -> Any:  # fmt: skip
-    """Visit all variables in one order; the bound, if structured factors have 0 as their largest score."""
+    """Visit all variables in one order; the bound, since all factors end with 0 as their largest score."""
     total = 0.0
     before, after = (R_EARLIER, R_LATER) if forward else (R_LATER, R_EARLIER)
     for step in range(n):
@@ -370,8 +366,9 @@ def sweep(
             to = incident[q, I_DELTA]
             if rows[q, before]:
                 _message(
-                    q, n_states, tables, incident, rows, f0, factors, kinds, slots, scope, f_scores, lam, heard, table
-                )
+                    q, n_states, tables, incident, rows, f0, factors, kinds, slots, structured, f_scores, lam, heard, table, unary,
+                    high, work, order, own,
+                )  # fmt: skip
                 for k in range(n_states):
                     belief[k] += heard[to + k]
             else:
@@ -413,7 +410,8 @@ def _bury(n_states: int, state: int, q0: int, q1: int, incident: Any, belief: An
 @inner
 def _message(
     q: int, n_states: int, tables: int, incident: Any, rows: Any, f0: int, factors: Any, kinds: Any, slots: Any,
-    scope: Any, f_scores: Any, lam: Any, heard: Any, table: Any,
+    structured: Any, f_scores: Any, lam: Any, heard: Any, table: Any, unary: Any, high: Any, work: Any, order: Any,
+    own: Any,
 ) -> None:  # fmt: skip
     """Best score of the factor for each state of the variable, without what the variable itself has given to it."""
     to, at = incident[q, I_DELTA], tables + incident[q, I_TABLE]
@@ -433,6 +431,19 @@ def _message(
         return
     c = f0 + incident[q, I_FACTOR]
     t = factors[c, F_TEMPLATE]
+    if rows[q, R_KIND] == STRUCTURED:
+        mine, own_slot = to - factors[c, F_DELTA], 0
+        for j in range(kinds[t, K_ARITY]):
+            e = kinds[t, K_SLOTS] + j
+            there = slots[e, SLOT_DELTA]
+            if there == mine:
+                own_slot = j
+            for k in range(there, there + slots[e, SLOT_STATES]):
+                unary[k] = 0.0 if there == mine else lam[factors[c, F_DELTA] + k]
+        structured_max_marginals(t, own_slot, kinds, slots, structured, unary, f_scores, at, high, work, order, own)
+        for k in range(n_states):
+            heard[to + k] = high[mine + k]
+        return
     for y in range(kinds[t, K_SIZE]):
         table[y] = f_scores[at + y]
     for j in range(kinds[t, K_ARITY]):
@@ -492,8 +503,9 @@ def _soften(
 @inner
 def _soft_sweep(
     forward: bool, temperature: float, v0: int, n: int, tables: int, variables: Any, v_kinds: Any, incident: Any,
-    rows: Any, f0: int, factors: Any, kinds: Any, slots: Any, scope: Any, f_scores: Any, soft: Any, most: Any,
-    theta: Any, lam: Any, heard: Any, belief: Any, table: Any, spare: Any, given: Any,
+    rows: Any, f0: int, factors: Any, kinds: Any, slots: Any, structured: Any, f_scores: Any, soft: Any, most: Any,
+    theta: Any, lam: Any, heard: Any, belief: Any, table: Any, spare: Any, given: Any, unary: Any, high: Any, work: Any,
+    order: Any, own: Any,
 ) -> None:  # fmt: skip
     """Minimise the smoothed bound over all messages of one variable, for each variable in turn."""
     for step in range(n):
@@ -509,8 +521,8 @@ def _soft_sweep(
             if rows[q, R_EARLIER] or rows[q, R_LATER]:
                 parts += 1.0
                 _soft_message(
-                    q, n_states, temperature, tables, incident, rows, f0, factors, kinds, slots, scope, f_scores, soft,
-                    most, lam, heard, table, spare, given,
+                    q, n_states, temperature, tables, incident, rows, f0, factors, kinds, slots, structured, f_scores,
+                    soft, most, lam, heard, table, spare, given, unary, high, work, order, own,
                 )  # fmt: skip
                 for k in range(n_states):
                     belief[k] += heard[to + k]
@@ -537,19 +549,22 @@ def _soft_sweep(
 @inner
 def _soft_message(
     q: int, n_states: int, temperature: float, tables: int, incident: Any, rows: Any, f0: int, factors: Any, kinds: Any,
-    slots: Any, scope: Any, f_scores: Any, soft: Any, most: Any, lam: Any, heard: Any, table: Any, sums: Any, given: Any,
+    slots: Any, structured: Any, f_scores: Any, soft: Any, most: Any, lam: Any, heard: Any, table: Any, sums: Any,
+    given: Any, unary: Any, high: Any, work: Any, order: Any, own: Any,
 ) -> None:  # fmt: skip
     """As `_message`, with temperature * log sum exp(. / temperature) for the maximum.
 
-    Tables are exponentiated once a temperature, so that a message costs exponentials of messages only. Sums that are
-    too small for a float are left to the maximum; bounds hold for all messages.
+    Tables are exponentiated once a temperature, so that a message costs exponentials of messages only. Structured
+    factors, and sums that are too small for a float, are left to the maximum; bounds hold for all messages.
     """
     c = f0 + incident[q, I_FACTOR]
     t, to, at = factors[c, F_TEMPLATE], incident[q, I_DELTA], incident[q, I_TABLE]
     shift = most[factors[c, F_DELTA]]
     for k in range(n_states):
         sums[k] = 0.0
-    if rows[q, R_KIND] == PAIR:
+    if rows[q, R_KIND] == STRUCTURED:
+        pass
+    elif rows[q, R_KIND] == PAIR:
         n_other = rows[q, R_OTHER_STATES]
         shift += _exponentials(lam, rows[q, R_OTHER_DELTA], n_other, temperature, given)
         pair = soft[at : at + n_states * n_other]
@@ -571,7 +586,10 @@ def _soft_message(
     for k in range(n_states):
         least = min(least, sums[k])
     if least < 1e-290:
-        _message(q, n_states, tables, incident, rows, f0, factors, kinds, slots, scope, f_scores, lam, heard, table)
+        _message(
+            q, n_states, tables, incident, rows, f0, factors, kinds, slots, structured, f_scores, lam, heard, table, unary,
+            high, work, order, own,
+        )  # fmt: skip
     for k in range(n_states):
         if sums[k] >= 1e-290:
             heard[to + k] = shift + temperature * np.log(sums[k])
@@ -614,41 +632,6 @@ def _add_rows(table: Any, given: Any, out: Any) -> None:
 
 
 @inner
-def _visit_structured(
-    c: int, v0: int, tables: int, variables: Any, incident: Any, factors: Any, kinds: Any, slots: Any, scope: Any,
-    structured: Any, f_scores: Any, theta: Any, lam: Any, unary: Any, high: Any, work: Any, order: Any, own: Any,
-) -> bool:  # fmt: skip
-    """Give a structured factor all its variables have, and share its max-marginals out equally; False if all is -inf."""
-    t, n = factors[c, F_TEMPLATE], kinds[factors[c, F_TEMPLATE], K_ARITY]
-    for j in range(n):
-        e, v = kinds[t, K_SLOTS] + j, v0 + scope[factors[c, F_SCOPE] + j]
-        to, state, q0 = slots[e, SLOT_DELTA], variables[v, V_STATE], variables[v, V_INCIDENT]
-        own_row = factors[c, F_DELTA] + to
-        for k in range(slots[e, SLOT_STATES]):
-            unary[to + k] = theta[state + k]
-            if theta[state + k] > -np.inf:
-                for q in range(q0, q0 + variables[v, V_DEGREE]):
-                    if incident[q, I_DELTA] != own_row:
-                        unary[to + k] -= lam[incident[q, I_DELTA] + k]
-    structured_max_marginals(
-        t, kinds, slots, structured, unary, f_scores, tables + factors[c, F_TABLE], high, work, order, own
-    )
-    for j in range(n):
-        e, v = kinds[t, K_SLOTS] + j, v0 + scope[factors[c, F_SCOPE] + j]
-        to, state, q0 = slots[e, SLOT_DELTA], variables[v, V_STATE], variables[v, V_INCIDENT]
-        n_states, dead, alive = slots[e, SLOT_STATES], False, False
-        for k in range(n_states):
-            lam[factors[c, F_DELTA] + to + k] = unary[to + k] - high[to + k] / n
-            dead = dead or high[to + k] == -np.inf
-            alive = alive or high[to + k] > -np.inf
-        if not alive:
-            return False
-        if dead:
-            _bury(n_states, state, q0, q0 + variables[v, V_DEGREE], incident, high[to : to + n_states], theta, lam)
-    return True
-
-
-@inner
 def _decode(
     v0: int, n: int, f0: int, tables: int, variables: Any, v_kinds: Any, incident: Any, rows: Any, factors: Any,
     kinds: Any, slots: Any, scope: Any, structured: Any, f_scores: Any, theta: Any, lam: Any, belief: Any, table: Any,
@@ -664,7 +647,7 @@ def _decode(
             belief[k] = theta[state + k]
         for q in range(q0, q0 + variables[v0 + v, V_DEGREE]):
             to, at = incident[q, I_DELTA], tables + incident[q, I_TABLE]
-            if rows[q, R_KIND] != STRUCTURED and not rows[q, R_EARLIER]:
+            if not rows[q, R_EARLIER]:
                 # The sweep backwards has left what the later variables have to say.
                 for k in range(n_states):
                     belief[k] -= lam[to + k]
@@ -676,15 +659,16 @@ def _decode(
                 continue
             c = f0 + incident[q, I_FACTOR]
             t, mine = factors[c, F_TEMPLATE], to - factors[c, F_DELTA]
+            slot_of = _clamped(c, v, factors, kinds, slots, scope, lam, trial, unary)
             if rows[q, R_KIND] == STRUCTURED:
-                _clamped(c, factors, kinds, slots, scope, lam, trial, unary)
-                structured_max_marginals(t, kinds, slots, structured, unary, f_scores, at, high, work, order, own)
+                structured_max_marginals(
+                    t, slot_of, kinds, slots, structured, unary, f_scores, at, high, work, order, own
+                )
                 for k in range(n_states):
-                    belief[k] += high[mine + k] - lam[to + k]
+                    belief[k] += high[mine + k]
                 continue
             for y in range(kinds[t, K_SIZE]):
                 table[y] = f_scores[at + y]
-            _clamped(c, factors, kinds, slots, scope, lam, trial, unary)
             for j in range(kinds[t, K_ARITY]):
                 e = kinds[t, K_SLOTS] + j
                 there = slots[e, SLOT_DELTA]
@@ -707,14 +691,23 @@ def _decode(
 
 
 @inner
-def _clamped(c: int, factors: Any, kinds: Any, slots: Any, scope: Any, lam: Any, trial: Any, unary: Any) -> None:
-    """What the variables of a factor have given to it, with every state but the label of a labelled one at -inf."""
-    t = factors[c, F_TEMPLATE]
+def _clamped(c: int, v: int, factors: Any, kinds: Any, slots: Any, scope: Any, lam: Any, trial: Any, unary: Any) -> int:
+    """What all variables of a factor but v have given to it, with other states than the labels known at -inf.
+
+    Returns the place of v in the scope.
+    """
+    t, place = factors[c, F_TEMPLATE], 0
     for j in range(kinds[t, K_ARITY]):
-        e, label = kinds[t, K_SLOTS] + j, trial[scope[factors[c, F_SCOPE] + j]]
-        to = slots[e, SLOT_DELTA]
+        e, u = kinds[t, K_SLOTS] + j, scope[factors[c, F_SCOPE] + j]
+        to, label = slots[e, SLOT_DELTA], trial[u]
+        if u == v:
+            place = j
         for k in range(slots[e, SLOT_STATES]):
-            unary[to + k] = lam[factors[c, F_DELTA] + to + k] if label < 0 or label == k else -np.inf
+            if u == v:
+                unary[to + k] = 0.0
+            else:
+                unary[to + k] = lam[factors[c, F_DELTA] + to + k] if label < 0 or label == k else -np.inf
+    return place
 
 
 @inner
@@ -747,29 +740,12 @@ def _factor_score(
 
 @inner
 def _final(
-    v0: int, n: int, f0: int, c0: int, c1: int, tables: int, tie: float, variables: Any, v_kinds: Any, incident: Any,
-    rows: Any, factors: Any, kinds: Any, slots: Any, scope: Any, structured: Any, chosen: Any, f_scores: Any, theta: Any,
-    lam: Any, heard: Any, belief: Any, spare: Any, table: Any, unary: Any, high: Any, work: Any, order: Any, own: Any,
-    ambiguous: Any, first: int,
+    v0: int, n: int, f0: int, tables: int, tie: float, variables: Any, v_kinds: Any, incident: Any, rows: Any,
+    factors: Any, kinds: Any, slots: Any, structured: Any, f_scores: Any, theta: Any, lam: Any, heard: Any, belief: Any,
+    spare: Any, table: Any, unary: Any, high: Any, work: Any, order: Any, own: Any, ambiguous: Any, first: int,
 ) -> float:  # fmt: skip
     """The bound from its definition, and which variables have no state that is best, alone, for it and all its factors."""
     total = 0.0
-    for i in range(c0, c1):
-        c = f0 + chosen[i]
-        t = factors[c, F_TEMPLATE]
-        n_own = 0
-        for j in range(kinds[t, K_ARITY]):
-            n_own += slots[kinds[t, K_SLOTS] + j, SLOT_STATES]
-        for k in range(n_own):
-            unary[k] = lam[factors[c, F_DELTA] + k]
-        structured_max_marginals(
-            t, kinds, slots, structured, unary, f_scores, tables + factors[c, F_TABLE], high, work, order, own
-        )
-        most = -np.inf
-        for k in range(n_own):
-            heard[factors[c, F_DELTA] + k] = high[k]
-            most = max(most, high[k])
-        total += most
     for v in range(v0, v0 + n):
         n_states, state = v_kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_STATE]
         q0 = variables[v, V_INCIDENT]
@@ -787,14 +763,14 @@ def _final(
             to = incident[q, I_DELTA]
             if rows[q, R_KIND] == SINGLE:
                 continue
-            if rows[q, R_KIND] != STRUCTURED:
-                _message(
-                    q, n_states, tables, incident, rows, f0, factors, kinds, slots, scope, f_scores, lam, heard, table
-                )
-                for k in range(n_states):
-                    heard[to + k] += lam[to + k]
-                if not rows[q, R_EARLIER]:
-                    total += _largest(heard, to, n_states)
+            _message(
+                q, n_states, tables, incident, rows, f0, factors, kinds, slots, structured, f_scores, lam, heard, table, unary,
+                high, work, order, own,
+            )  # fmt: skip
+            for k in range(n_states):
+                heard[to + k] += lam[to + k]
+            if not rows[q, R_EARLIER]:
+                total += _largest(heard, to, n_states)
             for k in range(n_states):
                 spare[k] += heard[to + k]
         best = 0

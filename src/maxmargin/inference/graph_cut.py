@@ -454,8 +454,10 @@ def max_flow(
                     if excess[u] <= tiny:
                         break
     if n_arcs > DENSE * n_nodes:
-        return flow + _flow_by_levels(n_nodes, nodes, arcs, residual, excess, tiny)
-    return flow + _flow_by_trees(n_nodes, nodes, arcs, residual, excess, tiny)
+        flow += _flow_by_levels(n_nodes, nodes, arcs, residual, excess, tiny)
+    else:
+        flow += _flow_by_trees(n_nodes, nodes, arcs, residual, excess, tiny)
+    return flow
 
 
 @inner

@@ -422,10 +422,13 @@ def structured_max(
 
 @inner
 def structured_max_marginals(
-    t: int, kinds: Any, slots: Any, structured: Any, unary: Any, params: Any, at: int, out: Any, work: Any,
+    t: int, only: int, kinds: Any, slots: Any, structured: Any, unary: Any, params: Any, at: int, out: Any, work: Any,
     order: Any, labels: Any,
 ) -> None:  # fmt: skip
-    """out[i, k] = the best value with variable i of the scope in state k, in the places of unary; labels is scratch."""
+    """out[i, k] = the best value with variable i of the scope in state k, in the places of unary.
+
+    With `only` not below 0, only those of that variable are needed, and others may be left out; labels is scratch.
+    """
     n, data, kind = kinds[t, K_ARITY], kinds[t, K_DATA], kinds[t, K_KIND]
     if kind == CARDINALITY:
         _count_marginals(n, unary, params, at, out, work, order)
@@ -434,7 +437,7 @@ def structured_max_marginals(
         last, first_slot = _end(t, kinds, slots), kinds[t, K_SLOTS]
         for i in range(last):
             work[i] = unary[i]
-        for j in range(n):
+        for j in range(n) if only < 0 else range(only, only + 1):
             first = slots[first_slot + j, SLOT_DELTA]
             end = first + slots[first_slot + j, SLOT_STATES]
             work[first:end] = -np.inf

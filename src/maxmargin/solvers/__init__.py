@@ -5,26 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from maxmargin.errors import OptionError
+from maxmargin.solvers.bcfw import BCFW
+from maxmargin.solvers.choice import choose_solver
 from maxmargin.solvers.monitor import Callback, Monitor, Report, Silent
+from maxmargin.solvers.path import path
 from maxmargin.solvers.result import CERTIFICATES, Result, Status
 from maxmargin.solvers.soft_bcfw import SoftBCFW
 
 #: All solvers by name.
-SOLVERS: dict[str, type[Any]] = {SoftBCFW.name: SoftBCFW}
+SOLVERS: dict[str, type[Any]] = {one.name: one for one in (BCFW, SoftBCFW)}
 
 
-def make_solver(solver: Any, problem: Any = None) -> Any:
+def make_solver(solver: Any, problem: Any) -> Any:
     """A solver object from its name, "auto", or an object that is one already.
 
     Parameters
     ----------
     solver : str or solver object
-    problem : FactorGraphs
+    problem : FactorGraphs or oracle problem
         What "auto" chooses for.
     """
     if isinstance(solver, str):
         if solver == "auto":
-            return SoftBCFW()
+            return choose_solver(problem)
         if solver not in SOLVERS:
             raise OptionError(f'solver={solver!r} is not known; use "auto" or one of: {", ".join(sorted(SOLVERS))}.')
         return SOLVERS[solver]()
@@ -36,6 +39,7 @@ def make_solver(solver: Any, problem: Any = None) -> Any:
 
 
 __all__ = [
+    "BCFW",
     "CERTIFICATES",
     "SOLVERS",
     "Callback",
@@ -45,5 +49,7 @@ __all__ = [
     "Silent",
     "SoftBCFW",
     "Status",
+    "choose_solver",
     "make_solver",
+    "path",
 ]

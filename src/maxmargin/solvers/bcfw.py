@@ -44,8 +44,10 @@ from maxmargin.inference import Engine
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import L_BUFFER, offsets
+from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.problems.statistics import row_grams, statistics_sizes
 from maxmargin.solvers.bcfw_plain import plain_visits, weights_of_means
+from maxmargin.solvers.bcfw_python import PythonRun
 from maxmargin.solvers.bcfw_visits import (
     N_CACHED,
     N_CROWDED,
@@ -195,8 +197,10 @@ class BCFW(Solver):
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise OptionError(f"{name}={value!r} is not possible; use a whole number of at least {least}.")
 
-    def make_run(self, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> BlockRun[Any]:
+    def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> Run[Any]:
         """What does the work."""
+        if isinstance(problem, PythonProblem):
+            return PythonRun(self, problem, lam, random_state, threads)
         kind = PlainRun if self.steps == "plain" else PlaneRun
         return kind(self, problem, lam, random_state, threads)
 
@@ -465,6 +469,7 @@ class PlaneRun(BlockRun[PlaneState]):
         """Visit these examples with an oracle; planes get more room when they need it."""
         first, gain = 0, 0.0
         while True:
+            more: float
             first, more = visit_blocks(
                 self.problem.arrays, *self.features, now.w_v, now.w_f, oracle, self.grams, now.store, order, first,
                 now.n_passes, rules, now.gaps, counts,

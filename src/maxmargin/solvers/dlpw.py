@@ -95,7 +95,7 @@ from maxmargin.solvers.soft_bounds import dual_point, star_round
 #: A message that no score outweighs; finite, because infinities would meet and make NaN.
 _FAR = 1e30
 #: Rounds of descent on the messages at a check.
-_POLISH = 5
+_POLISH = 2
 
 
 @dataclass
@@ -218,8 +218,10 @@ class DLPWRun(Run[DLPWState]):
     def first_step(self) -> float:
         """The step that changes an example's own scores by about its loss."""
         p = self.problem
-        square = max((float(f.squared_norms.mean()) for f in (self.v_features, self.f_features)), default=0.0)
+        sides = ((p.n_variable_blocks, self.v_features), (p.n_factor_blocks, self.f_features))
+        squares = [float(side.squared_norms.mean()) for blocks, side in sides if blocks and len(side.squared_norms)]
         loss = float(np.maximum.reduceat(self.g.losses, p.state_starts()).mean())
+        square = max(squares, default=0.0)
         return loss / square if loss > 0.0 and square > 0.0 else 1.0 / self.lam
 
     # -------------------------------------------------------------------------------------------- one pass
@@ -259,7 +261,7 @@ class DLPWRun(Run[DLPWState]):
             now.best_v[:], now.best_f[:] = best
         self.raise_dual(now)
         if not off_schedule:
-            now.next_check = now.n_passes + max(1, now.n_passes // 10)
+            now.next_check = now.n_passes + max(1, now.n_passes // 5)
         now.monitor_seconds += time.perf_counter() - clock
         now.write_line(last=last, average=average)
 
@@ -511,14 +513,16 @@ def _to_marginals(theta: Any, at: int, size: int, eps: float, average: Any, aver
             best = y
     most = theta[at + best]
     for y in range(size):
-        p = 1.0 if y == best else 0.0
         if eps > 0.0:
-            p = math.exp((theta[at + y] - most) / eps)
-        theta[at + y] = p
-        total += p
+            theta[at + y] = _exp((theta[at + y] - most) / eps)
+        else:
+            theta[at + y] = 1.0 if y == best else 0.0
+        total += theta[at + y]
+    inverse = 1.0 / total
     for y in range(size):
-        theta[at + y] /= total
-        average[average_at + at + y] += newest * (theta[at + y] - average[average_at + at + y])
+        p = theta[at + y] * inverse
+        theta[at + y] = p
+        average[average_at + at + y] += newest * (p - average[average_at + at + y])
 
 
 @inner
@@ -565,12 +569,18 @@ def _slot_soft_max(table: Any, at: int, outer: int, n_states: int, stride: int, 
     """out[to + k] = eps log sum exp(entry / eps) over the entries whose variable is in state k (see tables.py)."""
     slot_max(table, at, outer, n_states, stride, out, to)
     for k in range(n_states):
-        most = out[to + k]
+        most, total = out[to + k], 0.0
         if outer * stride == 1 or most == -np.inf:
             continue
-        total = 0.0
         for o in range(outer):
             y = at + (o * n_states + k) * stride
             for i in range(stride):
-                total += math.exp((table[y + i] - most) / eps)
-        out[to + k] = most + eps * math.log(total)
+                total += _exp((table[y + i] - most) / eps)
+        if total > 1.0:
+            out[to + k] = most + eps * math.log(total)
+
+
+@inner
+def _exp(x: float) -> float:
+    """exp(x) for x of at most 0, with what is lost in a sum that 1 is part of left out: most states are far from the best."""
+    return 1.0 if x == 0.0 else math.exp(x) if x > -40.0 else 0.0

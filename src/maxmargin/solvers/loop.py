@@ -131,7 +131,12 @@ class Run(ABC, Generic[S]):
             seconds=now.seconds,
             history={name: np.array(values) for name, values in now.history.items()},
             solver=self.solver.name,
-            options={**self.solver.options(), **self.options(now), "state_bytes": now.nbytes},
+            options={
+                **self.solver.options(),
+                **self.options(now),
+                "reason": self.solver.reason,
+                "state_bytes": now.nbytes,
+            },  # fmt: skip
             state=now,
         )
 
@@ -142,6 +147,8 @@ class Solver(ABC):
     name = ""
     #: What a solver asks of a problem: "local scores", "max-oracle" or "marginals".
     requires: tuple[str, ...] = ()
+    #: Why this solver was chosen.
+    reason = "as asked"
 
     def options(self) -> dict[str, Any]:
         """The constructor's parameters."""

@@ -27,15 +27,35 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
+from maxmargin.kernels import inner, kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.layout import (
+    F_ROW,
+    G_AT,
+    G_BLOCK,
+    G_BLOCK_END,
+    G_ROW,
+    L_BUFFER,
+    L_STATES,
+    L_TABLES,
+    L_VARIABLES,
+    S_FACTOR_GROUPS,
+    S_VARIABLE_GROUPS,
+    STRUCTURE,
+    V_ROW,
+)
 from maxmargin.problems.python_problem import OracleError, PythonProblem
-from maxmargin.solvers.graph_oracle import GraphOracle
+from maxmargin.problems.statistics import add_statistics
+from maxmargin.solvers.bcfw_visits import Given, find_plane, oracle_room, project_example
+from maxmargin.solvers.graph_oracle import GraphOracle, planes_of_labels
 from maxmargin.solvers.loop import Run, State
 from maxmargin.solvers.result import Status
 
 #: Most shards of a sum over all examples.
 _SHARDS = 16
+#: Entries of the planes that an engine outside compiled loops finds at a time.
+_ENTRIES = 1 << 20
 #: Examples that a user's batch method is given at a time.
 _BATCH = 256
 
@@ -101,6 +121,7 @@ class FactorGraphOracle:
             problem = problem.take(np.arange(problem.n_examples))
             problem.arrays = problem.arrays._replace(losses=np.zeros_like(problem.arrays.losses))
         self.problem = problem
+        self.features = problem.variable_features.arrays, problem.factor_features.arrays
         self.graph = GraphOracle(problem, engine)
         self.n_examples, self.n_weights, self.weight = problem.n_examples, problem.n_weights, problem.arrays.weight
         self.certificate, self.reason, self.name = self.graph.certificate, self.graph.reason, self.graph.engine.name
@@ -116,9 +137,13 @@ class FactorGraphOracle:
         w_v, w_f = p.working_weights(w)
 
         def sum_of(begin: int, end: int) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-            out_v, out_f = p.working_weights()
-            ell = self.graph.sum_planes(w_v, w_f, np.arange(begin, end), out_v, out_f, hinges[begin:end])
-            return ell, out_v, out_f
+            out, ell = p.working_weights(), 0.0
+            for chosen, oracle, bounds in self.answers(w_v, w_f, begin, end):
+                at = hinges[chosen[0] : chosen[-1] + 1]
+                ell += add_planes(p.arrays, *self.features, w_v, w_f, oracle, chosen, *out, at)
+                if bounds is not None:
+                    at[:] = bounds
+            return ell, *out
 
         ell, psi_v, psi_f = 0.0, *p.working_weights()
         for more, more_v, more_f in map_shards(sum_of, self.shards, threads):
@@ -129,8 +154,39 @@ class FactorGraphOracle:
 
     def planes(self, w: NDArray[np.float64], examples: NDArray[np.int64]) -> tuple[Any, NDArray[np.float64]]:
         """The planes of largest slope at w of some examples."""
-        psi, ell = self.graph.flat_planes(*self.problem.working_weights(w), np.asarray(examples, np.int64))
-        return _or_truth(psi, ell, ell - psi @ w)
+        p, chosen = self.problem, np.asarray(examples, np.int64)
+        found = self.graph.most_violated(*p.working_weights(w), chosen)
+        starts = np.zeros(len(chosen) + 1, np.int64)
+        indices, data = np.empty(0, np.int64), np.empty(0)
+        blocks = np.array([p.variable_features.shape[1], p.factor_features.shape[1], p.n_variable_blocks])
+        write_rows(p.arrays, *self.features, chosen, found, blocks, starts, indices, data)
+        indices, data = np.empty(starts[-1], np.int64), np.empty(starts[-1])
+        write_rows(p.arrays, *self.features, chosen, found, blocks, starts, indices, data)
+        psi = sp.csr_array((data, indices, starts), (len(chosen), self.n_weights))
+        psi.sum_duplicates()
+        return _or_truth(psi, found.ell, found.ell - psi @ w)
+
+    def answers(
+        self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], begin: int, end: int
+    ) -> Iterator[tuple[NDArray[np.int64], Any, NDArray[np.float64] | None]]:
+        """Who answers for the examples of a shard, piece by piece: the compiled oracle, or planes found before, with bounds."""
+        if self.graph.compiled is not None:
+            yield np.arange(begin, end), self.graph.compiled, None
+            return
+        p = self.problem
+        size = max(1, _ENTRIES // (2 * int(p.arrays.largest[L_BUFFER]) + 1))
+        for first in range(begin, end, size):
+            chosen = np.arange(first, min(first + size, end))
+            if not self.graph.bounds:
+                yield chosen, self.graph.most_violated(w_v, w_f, chosen), None
+                continue
+            part = p.take(chosen)
+            scores = part.scores(p.flat_weights(w_v, w_f), loss_augmented=True)
+            best = self.graph.engine.maximise(part, scores)
+            room = len(chosen) * 2 * int(p.arrays.largest[L_BUFFER])
+            found = Given(np.zeros(len(chosen) + 1, np.int64), np.empty(room, np.int32), np.empty(room), np.empty(len(chosen)))
+            planes_of_labels(part.arrays, best.labels, found)
+            yield chosen, found, best.bounds - part.labeling_scores(scores, part.labels)
 
 
 class PythonOracle:
@@ -254,3 +310,103 @@ def earlier_of(now: S, earlier: Any, names: tuple[str, ...]) -> S:
             "(warm_start=False)."
         )
     return earlier
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def add_planes(
+    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, oracle: Any, chosen: Any, out_v: Any, out_f: Any, hinges: Any
+) -> float:  # fmt: skip
+    """Add weight_m psi_m of the planes of largest slope to out; returns the sum of weight_m ell_m."""
+    examples, structures, v_groups, f_groups, weight = (
+        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
+    )  # fmt: skip
+    largest = g.largest
+    half = largest[L_BUFFER]
+    z, tally, change = np.empty(2 * half), np.zeros(2 * half), np.zeros(2 * half)
+    touched = np.empty(2 * (largest[L_VARIABLES] + largest[L_TABLES]), np.int32)
+    index, value = np.empty(2 * half, np.int32), np.empty(2 * half)
+    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
+    labels = np.empty(largest[L_VARIABLES], np.int32)
+    room = oracle_room(oracle, largest)
+    total = 0.0
+    for k in range(len(chosen)):
+        m = chosen[k]
+        s = examples[m, STRUCTURE]
+        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
+        n, ell = find_plane(
+            oracle, room, k, m, s, g, half, z, theta_v, theta_f, labels, tally, touched, index, value, 0
+        )  # fmt: skip
+        slope = ell
+        for e in range(n):
+            slope -= value[e] * z[index[e]]
+        hinges[k] = max(slope, 0.0)
+        # Otherwise the truth is at least as good, which has a plane of zeros.
+        if slope > 0.0:
+            total += weight[m] * ell
+            for e in range(n):
+                change[index[e]] = value[e]
+            add_statistics(
+                v_features, examples[m, V_ROW], v_groups, structures[s, S_VARIABLE_GROUPS],
+                structures[s + 1, S_VARIABLE_GROUPS], out_v, change, 0, weight[m],
+            )  # fmt: skip
+            add_statistics(
+                f_features, examples[m, F_ROW], f_groups, structures[s, S_FACTOR_GROUPS],
+                structures[s + 1, S_FACTOR_GROUPS], out_f, change, half, weight[m],
+            )  # fmt: skip
+            for e in range(n):
+                change[index[e]] = 0.0
+    return total
+
+
+@inner
+def write_row(features: Any, row: int, base: int, value: float, indices: Any, data: Any, at: int) -> int:
+    """Write value times a feature row from indices[at] on, if there is room; returns where it ends."""
+    indptr, columns, numbers, dense = features.indptr, features.indices, features.data, features.dense
+    if len(indptr) > 1:
+        first, last = indptr[row], indptr[row + 1]
+        if len(data) > 0:
+            for q in range(first, last):
+                indices[at + q - first] = base + columns[q]
+                data[at + q - first] = value * numbers[q]
+        return int(at + last - first)
+    if len(data) > 0:
+        for column in range(dense.shape[1]):
+            indices[at + column] = base + column
+            data[at + column] = value * dense[row, column]
+    return int(at + dense.shape[1])
+
+
+@kernel
+def write_rows(
+    g: Any, v_features: Any, f_features: Any, chosen: Any, found: Any, blocks: Any, starts: Any, indices: Any, data: Any
+) -> None:
+    """Planes in flat weights, as CSR whose entries may repeat; counts them only, into `starts`, where there is no room.
+
+    ``blocks`` are the features of a variable's and of a factor's block, and how many blocks variables have.
+    """
+    examples, structures, v_groups, f_groups = g.examples, g.structures, g.variable_groups, g.factor_groups
+    start, entry, value, half = found.start, found.entry, found.value, g.largest[L_BUFFER]
+    at = 0
+    for k in range(len(chosen)):
+        m = chosen[k]
+        s = examples[m, STRUCTURE]
+        v, f = structures[s, S_VARIABLE_GROUPS], structures[s, S_FACTOR_GROUPS]
+        for e in range(start[k], start[k + 1]):
+            i = entry[e]
+            # Entries come in the order of the groups, so the group only moves on.
+            if i < half:
+                while i >= v_groups[v, G_AT] + v_groups[v, G_BLOCK_END] - v_groups[v, G_BLOCK]:
+                    v += 1
+                block = i - v_groups[v, G_AT] + v_groups[v, G_BLOCK]
+                row, base = examples[m, V_ROW] + v_groups[v, G_ROW], block * blocks[0]
+                at = write_row(v_features, row, base, value[e], indices, data, at)
+            else:
+                while i - half >= f_groups[f, G_AT] + f_groups[f, G_BLOCK_END] - f_groups[f, G_BLOCK]:
+                    f += 1
+                block = i - half - f_groups[f, G_AT] + f_groups[f, G_BLOCK]
+                row, base = examples[m, F_ROW] + f_groups[f, G_ROW], blocks[0] * blocks[2] + block * blocks[1]
+                at = write_row(f_features, row, base, value[e], indices, data, at)
+        starts[k + 1] = at

@@ -93,6 +93,7 @@ class SoftState(State):
     last_v: NDArray[np.float64]
     last_f: NDArray[np.float64]
     rho: float
+    lam: float
     momentum: float = 1.0
     dual_linear: float = 0.0
     next_check: int = field(default=3, kw_only=True)
@@ -199,7 +200,7 @@ class SoftRun(Run[SoftState]):
             w_v=w_v, w_f=w_f, block_gap=np.ones(n), disagreement=np.zeros(n), best_v=w_v.copy(), best_f=w_f.copy(),
             dual_v=np.zeros_like(w_v), dual_f=np.zeros_like(w_f),
             centre_v=np.zeros_like(w_v), centre_f=np.zeros_like(w_f), last_v=np.zeros_like(w_v), last_f=np.zeros_like(w_f),
-            rho=self.first_rho(),
+            rho=self.first_rho(), lam=self.lam,
         )  # fmt: skip
         now.mu[p.state_starts() + p.labels] = 1.0
         now.table[joint_states_of(p.arrays, p.labels)] = 1.0
@@ -215,7 +216,11 @@ class SoftRun(Run[SoftState]):
                 raise OptionError(
                     "The earlier state belongs to a problem of another shape; start without it (warm_start=False)."
                 )
-            now.mu[:], now.table[:], now.nu[:] = earlier.mu, earlier.table, earlier.nu
+            # With a smaller lam, w = 1 / (lam M) sum (truth - mu) stays where it is if mu moves towards the truth in proportion.
+            share = min(1.0, self.lam / earlier.lam)
+            now.mu += share * (earlier.mu - now.mu)
+            now.table += share * (earlier.table - now.table)
+            now.nu[:] = earlier.nu
             if isinstance(self.solver.rho, str):
                 now.rho = earlier.rho
             dual_point(

@@ -22,11 +22,17 @@ from maxmargin.problems.factor_graphs import FactorGraphs
 State = TypeVar("State")
 
 
-def fingerprint(problem: FactorGraphs, options: Mapping[str, Any]) -> str:
-    """A digest of the problem's arrays and of the options that shape the run."""
+def fingerprint(problem: Any, options: Mapping[str, Any]) -> str:
+    """A digest of the problem's arrays and of the options that shape the run.
+
+    Problems other than `FactorGraphs` say by which arrays they are known (``fingerprint_arrays``).
+    """
     digest = hashlib.sha256()
-    features = (*problem.variable_features.arrays, *problem.factor_features.arrays)
-    for array in (*problem.arrays, *features):
+    if isinstance(problem, FactorGraphs):
+        arrays = (*problem.arrays, *problem.variable_features.arrays, *problem.factor_features.arrays)
+    else:
+        arrays = problem.fingerprint_arrays()
+    for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(repr(sorted(options.items())).encode())

@@ -1,0 +1,45 @@
+"""Which solver to use when the user leaves it open (``solver="auto"``), and why; the result says both.
+
+1. No factors (binary and multi-class problems, labels without pairs): `soft-bcfw`, whose blocks then have closed-form optima.
+2. Graphs without cycles: `bcfw` with max-product inside its loop; the certificate is exact.
+3. Binary variables in pairs: `bcfw` with graph cuts inside its loop; the certificate is for the relaxation.
+4. Examples so small that exact inference is cheap: `bcfw` with it.
+5. Anything else, and problems with structured factors: `soft-bcfw`, whose steps cost no inference at all.
+
+A problem that is not made of factor graphs has only its oracle: `bcfw`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from maxmargin.inference.choice import exact_engine
+from maxmargin.inference.graph_cut import GraphCut
+from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.solvers.bcfw import BCFW
+from maxmargin.solvers.loop import Solver
+from maxmargin.solvers.soft_bcfw import SoftBCFW
+
+
+def choose_solver(problem: Any) -> Solver:
+    """The solver for a problem; its `reason` says why."""
+    solver, reason = _choice(problem)
+    solver.reason = reason
+    return solver
+
+
+def _choice(problem: Any) -> tuple[Solver, str]:
+    if not isinstance(problem, FactorGraphs):
+        return BCFW(), "the problem has a max-oracle and nothing else"
+    if problem.example_factors[-1] == 0:
+        return SoftBCFW(), "without factors every block has a closed-form optimum"
+    if problem.has_structured:
+        return SoftBCFW(), "structured factors are blocks of their own"
+    if problem.is_forest:
+        return BCFW("trees"), "no graph has a cycle, so max-product is an exact oracle"
+    if GraphCut().refusal(problem) is None:
+        return BCFW("graph_cut"), "binary variables in pairs, so a graph cut solves the relaxation"
+    found = exact_engine(problem)
+    if found is not None:
+        return BCFW(found[0]), f"exact inference is cheap: {found[1]}"
+    return SoftBCFW(), "no cheap oracle: blocks of variables and factors instead"
