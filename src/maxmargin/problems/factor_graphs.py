@@ -250,11 +250,17 @@ class FactorGraphs:
         if flat is None:
             flat = np.zeros(self.n_weights)
         of_variables, of_factors = self.split_weights(flat)
-        return np.ascontiguousarray(of_variables.T), np.ascontiguousarray(of_factors.T)
+        return self.variable_features.working_weights(of_variables), self.factor_features.working_weights(of_factors)
 
     def flat_weights(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> NDArray[np.float64]:
         """Flat weights of the kernels' two matrices."""
-        return np.concatenate([w_v.T.ravel(), w_f.T.ravel()])
+        return np.concatenate([self.variable_features.flat_weights(w_v), self.factor_features.flat_weights(w_f)])
+
+    def inner(
+        self, one: tuple[NDArray[np.float64], NDArray[np.float64]], other: tuple[NDArray[np.float64], NDArray[np.float64]]
+    ) -> float:
+        """Inner product of two pairs of the kernels' matrices."""
+        return self.variable_features.inner(one[0], other[0]) + self.factor_features.inner(one[1], other[1])
 
     def take(self, examples: ArrayLike) -> FactorGraphs:
         """The batch of some of the examples, in the given order; structures, templates and features are shared."""

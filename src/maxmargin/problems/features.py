@@ -8,6 +8,11 @@ compressed sparse rows; float32 stays float32, everything else becomes float64. 
 Kernels receive the tuple `FeatureArrays`: ``dense`` has no row when the matrix is sparse, and ``indptr`` has length 1
 when it is dense, so that one compiled kernel serves both. Weights are held feature-major, shape (p, B): the scores of
 one row for all B blocks are then sums of contiguous rows of the weights, which is what makes sparse features fast.
+
+With a kernel (`KernelFeatures`) the weights are never written down. ``w_b = sum_r A[r, b] phi(x_r)`` over the N rows of
+the training data, and what stands in the place of the weights has shape (2 N, B): the scores Z = K A above the dual
+coefficients A. Reading a row's scores costs nothing; adding a row to the weights costs N. Sums and multiples of such
+arrays are those of the weights, and `Features.inner` knows their inner products.
 """
 
 from __future__ import annotations
@@ -30,6 +35,8 @@ class FeatureArrays(NamedTuple):
     data: NDArray[Any]
     dense: NDArray[Any]
     squared_norms: NDArray[np.float64]
+    #: (N, N) inner products of the rows, with a kernel; (0, 0) without.
+    gram: NDArray[np.float64]
 
 
 class Features:
@@ -65,6 +72,7 @@ class Features:
                 np.ascontiguousarray(data),
                 np.empty((0, 0), data.dtype),
                 np.asarray(squares @ np.ones(csr.shape[1])),
+                np.empty((0, 0)),
             )
         else:
             dense = np.asarray(matrix)
@@ -86,6 +94,7 @@ class Features:
                 np.empty(0, dense.dtype),
                 dense,
                 _squared_norms(dense),
+                np.empty((0, 0)),
             )
 
     @property
@@ -104,10 +113,79 @@ class Features:
             return sp.csr_array((self.arrays.data, self.arrays.indices, self.arrays.indptr), shape=self.shape)
         return self.arrays.dense
 
+    def working_weights(self, blocks: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weights (B, p) as kernels want them, feature-major."""
+        return np.ascontiguousarray(blocks.T)
+
+    def flat_weights(self, working: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weights as kernels have them, block after block."""
+        return working.T.ravel()
+
+    def inner(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+        """Inner product of two weights as kernels have them."""
+        return float(np.vdot(one, other))
+
     @classmethod
     def constant(cls) -> Features:
         """One row with the single feature 1: what factors without features of their own use."""
         return cls(np.ones((1, 1)), "the constant feature")
+
+
+class KernelFeatures(Features):
+    """The rows of the training data, known by their inner products alone.
+
+    Parameters
+    ----------
+    gram : array (N, N)
+        Symmetric and positive semi-definite.
+    name : str
+        How error messages call it.
+    """
+
+    def __init__(self, gram: NDArray[np.float64], name: str = "the kernel matrix") -> None:
+        values = np.ascontiguousarray(gram, np.float64)
+        if values.ndim != 2 or values.shape[0] != values.shape[1]:
+            raise DataError(
+                f"{name} has shape {values.shape}; expected a square matrix, a row and a column per feature row."
+            )
+        if not np.isfinite(values).all():
+            row, column = (int(k) for k in np.argwhere(~np.isfinite(values))[0])
+            raise DataError(
+                f"{name}[{row}, {column}] is {values[row, column]}; it must be finite, not NaN or infinity."
+            )
+        largest = float(np.abs(values).max(initial=0.0))
+        if not np.allclose(values, values.T, rtol=0.0, atol=1e-8 * largest):
+            row, column = (int(k) for k in np.argwhere(np.abs(values - values.T) > 1e-8 * largest)[0])
+            raise DataError(
+                f"{name} is not symmetric: [{row}, {column}] is {values[row, column]}, "
+                f"but [{column}, {row}] is {values[column, row]}."
+            )
+        if values.size and values.diagonal().min() < 0:
+            row = int(values.diagonal().argmin())
+            raise DataError(
+                f"{name}[{row}, {row}] is {values[row, row]}; a kernel of a row with itself is not negative."
+            )
+        self.name = name
+        self.shape = (len(values), len(values))
+        self.arrays = FeatureArrays(
+            np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0), np.empty((0, 0)), values.diagonal().copy(), values
+        )  # fmt: skip
+
+    def matrix(self) -> Any:
+        """Return the matrix of inner products: scores are its rows times the dual coefficients."""
+        return self.arrays.gram
+
+    def working_weights(self, blocks: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Dual coefficients (B, N) as kernels want them: scores above coefficients, (2 N, B)."""
+        return np.ascontiguousarray(np.concatenate([self.arrays.gram @ blocks.T, blocks.T]))
+
+    def flat_weights(self, working: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The dual coefficients, block after block."""
+        return working[self.shape[0] :].T.ravel()
+
+    def inner(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+        """Scores of one weighed with the coefficients of the other."""
+        return float(np.vdot(one[: self.shape[0]], other[self.shape[0] :]))
 
 
 def as_floats(values: NDArray[Any], name: str) -> NDArray[Any]:
@@ -135,6 +213,10 @@ def score_row(features: Any, row: int, weights: Any, first: int, last: int, out:
     """out[at + b - first] = x_row . weights[:, b] for b in first..last-1."""
     indptr, indices, data, dense = features.indptr, features.indices, features.data, features.dense
     width = last - first
+    if features.gram.shape[0] > 0:
+        for b in range(width):
+            out[at + b] = weights[row, first + b]
+        return
     for b in range(width):
         out[at + b] = 0.0
     if len(indptr) > 1:
@@ -154,9 +236,16 @@ def score_row(features: Any, row: int, weights: Any, first: int, last: int, out:
 @inner
 def add_row(features: Any, row: int, weights: Any, first: int, last: int, change: Any, at: int, scale: float) -> None:
     """weights[:, b] += scale * change[at + b - first] * x_row for b in first..last-1."""
-    indptr, indices, data, dense = features.indptr, features.indices, features.data, features.dense
-    width = last - first
-    if len(indptr) > 1:
+    indptr, indices, data, dense, gram = features.indptr, features.indices, features.data, features.dense, features.gram
+    width, n = last - first, gram.shape[0]
+    if n > 0:
+        for b in range(width):
+            weights[n + row, first + b] += scale * change[at + b]
+        for i in range(n):
+            x = scale * gram[row, i]
+            for b in range(width):
+                weights[i, first + b] += x * change[at + b]
+    elif len(indptr) > 1:
         for q in range(indptr[row], indptr[row + 1]):
             x = scale * data[q]
             column = indices[q]

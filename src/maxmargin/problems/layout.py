@@ -303,15 +303,23 @@ def side_scores(
     for q in range(q0, q1):
         low, place = groups[q, G_BLOCK], groups[q, G_AT]
         score_row(features, row0 + groups[q, G_ROW], weights, low, groups[q, G_BLOCK_END], buffer, place)
+        done, table = -1, 0
         for i in range(groups[q, G_FIRST], groups[q, G_LAST]):
-            t, here = members[first + i, 0], members[first + i, 1]
-            start = kinds[t, K_START]
-            for y in range(kinds[t, K_SIZE]):
+            t, here = members[first + i, 0], at + members[first + i, 1]
+            start, size = kinds[t, K_START], kinds[t, K_SIZE]
+            if t == done:
+                # The same row and template as the last one, as along a chain.
+                for y in range(size):
+                    out[here + y] = out[table + y]
+                continue
+            for y in range(size):
                 b = blocks[start + y]
-                value = fixed[start + y] + (buffer[place + b - low] if b >= 0 else 0.0)
-                if len(extra) > 0:
-                    value += extra[extra_at + here + y]
-                out[at + here + y] = value
+                out[here + y] = fixed[start + y] + (buffer[place + b - low] if b >= 0 else 0.0)
+            if len(extra) == 0:
+                done, table = t, here
+                continue
+            for y in range(size):
+                out[here + y] += extra[extra_at + here - at + y]
 
 
 @kernel

@@ -103,6 +103,8 @@ def statistics_sizes(graphs: FactorGraphs) -> NDArray[np.int64]:
 @inner
 def row_product(features: Any, one: int, other: int) -> float:
     """x_one . x_other."""
+    if features.gram.shape[0] > 0:
+        return float(features.gram[one, other])
     indptr, indices, data, dense = features.indptr, features.indices, features.data, features.dense
     total = 0.0
     if len(indptr) > 1:

@@ -502,13 +502,13 @@ def _sorted_gains(n: int, unary: Any, work: Any, order: Any) -> tuple[int, int]:
     for i in range(n):
         zero, one = unary[2 * i], unary[2 * i + 1]
         order[i] = i
-        work[i] = one - zero
         if zero == -np.inf:
             # In state 1 whatever it costs, or nothing is allowed at all.
             low += 1
             work[i] = np.inf
             base += one
         else:
+            work[i] = one - zero
             base += zero
             if one == -np.inf:
                 high -= 1

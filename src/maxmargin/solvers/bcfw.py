@@ -371,7 +371,7 @@ class BlockRun(Run[B]):
 
     def regulariser(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:
         """lam/2 |w|^2."""
-        return self.lam / 2.0 * float(np.vdot(w_v, w_v) + np.vdot(w_f, w_f))
+        return self.lam / 2.0 * self.problem.inner((w_v, w_f), (w_v, w_f))
 
     def mean(self, values: NDArray[np.float64]) -> float:
         """Weighted mean over examples."""

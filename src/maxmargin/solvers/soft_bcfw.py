@@ -322,8 +322,8 @@ class SoftRun(Run[SoftState]):
     def move_centre(self, now: SoftState) -> None:
         """Nesterov's step: c <- w + beta (w - last w); started anew when it points against the way the weights go."""
         share = self.lam / self.step_lam
-        against = np.vdot(now.centre_v - now.w_v, now.w_v - now.last_v) + np.vdot(
-            now.centre_f - now.w_f, now.w_f - now.last_f
+        against = self.problem.inner(
+            (now.centre_v - now.w_v, now.centre_f - now.w_f), (now.w_v - now.last_v, now.w_f - now.last_f)
         )
         if against > 0.0:
             now.momentum = 1.0
@@ -402,8 +402,9 @@ class SoftRun(Run[SoftState]):
         ends. The first end is the truth, where both parts are 0: the bound is never below 0.
         """
         d_v, d_f = r_v - now.dual_v, r_f - now.dual_f
-        slope = linear - now.dual_linear - self.lam * float(np.vdot(now.dual_v, d_v) + np.vdot(now.dual_f, d_f))
-        curvature = self.lam * float(np.vdot(d_v, d_v) + np.vdot(d_f, d_f))
+        inner = self.problem.inner
+        slope = linear - now.dual_linear - self.lam * inner((now.dual_v, now.dual_f), (d_v, d_f))
+        curvature = self.lam * inner((d_v, d_f), (d_v, d_f))
         if slope <= 0.0:
             step = 0.0
         else:
@@ -416,15 +417,14 @@ class SoftRun(Run[SoftState]):
     def repair_cost(self, now: SoftState, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> float:
         """What the (proximal) dual loses through the weights when the marginals are made to agree."""
         share = self.lam / self.step_lam
-        before = after = 0.0
-        for w, centre, r in ((now.w_v, now.centre_v, r_v), (now.w_f, now.centre_f, r_f)):
-            repaired = share * r + (1.0 - share) * centre
-            before, after = before + float(np.vdot(w, w)), after + float(np.vdot(repaired, repaired))
+        w = now.w_v, now.w_f
+        repaired = share * r_v + (1.0 - share) * now.centre_v, share * r_f + (1.0 - share) * now.centre_f
+        before, after = self.problem.inner(w, w), self.problem.inner(repaired, repaired)
         return self.step_lam / 2.0 * (after - before)
 
     def regulariser(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:
         """lam/2 |w|^2."""
-        return self.lam / 2.0 * float(np.vdot(w_v, w_v) + np.vdot(w_f, w_f))
+        return self.lam / 2.0 * self.problem.inner((w_v, w_f), (w_v, w_f))
 
     def mean(self, values: NDArray[np.float64]) -> float:
         """Weighted mean over examples."""

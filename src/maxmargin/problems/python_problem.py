@@ -1,0 +1,315 @@
+"""PythonProblem: a structured problem that a user writes in plain Python, as SVM-struct's users did in C.
+
+Conventions
+-----------
+Inputs x and outputs y are whatever the user likes; a `Model` says what they mean:
+
+    joint_features(x, y)     phi(x, y): a vector (d,), a sparse row (1, d), or a dict {name: value}
+    loss(y, y_hat)           the task loss: finite, not negative, and 0 for y_hat = y
+    most_violated(x, y, w)   an output of largest  loss(y, y_hat) + w . phi(x, y_hat)
+    predict(x, w)            an output of largest  w . phi(x, y_hat)
+
+With features in dicts, names (strings or whole numbers) are numbered in the order in which the truths of training show them, and
+that is fixed afterwards: a name that is not among them is left out, as if its weight were 0. A model that wants weights for what
+no truth shows lists all names itself (``feature_names``). The methods then see the weights as a mapping by name (`NamedWeights`),
+and otherwise as a read-only vector (d,), float64.
+
+What the methods return is checked, and a sentence names the example. An output that is worse than the truth breaks the promise
+``exact = True``, on which certificates rest: a `DataError`. Code that raises is an `OracleError`, which solvers survive if they
+can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from maxmargin.errors import DataError, MaxMarginError
+from maxmargin.problems.factor_graphs import _example_weights
+
+#: How far below the truth rounding may leave an output, relative to the terms that were added.
+_ROUNDING = 1e-9
+
+
+class OracleError(MaxMarginError, RuntimeError):
+    """A method that the user wrote raised an error, which is the cause of this one."""
+
+
+class Model:
+    """What a user writes; deriving from this class is not needed, an object with these methods will do.
+
+    Where a model has ``most_violated_batch(xs, ys, w)`` and ``predict_batch(xs, w)``, which return a list with an output per
+    example, these are used in place of the single ones.
+    """
+
+    #: Whether `most_violated` always finds the maximum. If not, a gap certifies nothing, and results say so.
+    exact: bool = True
+    #: All names, for features in dicts; None collects those of the training pairs.
+    feature_names: Sequence[Any] | None = None
+
+    def joint_features(self, x: Any, y: Any) -> Any:
+        """Features of an input together with an output."""
+        raise NotImplementedError
+
+    def loss(self, y: Any, y_hat: Any) -> float:
+        """What it costs to predict y_hat where the truth is y."""
+        raise NotImplementedError
+
+    def most_violated(self, x: Any, y: Any, w: Any) -> Any:
+        """An output of largest loss plus score."""
+        raise NotImplementedError
+
+    def predict(self, x: Any, w: Any) -> Any:
+        """An output of largest score."""
+        raise NotImplementedError
+
+
+class NamedWeights(Mapping[Any, float]):
+    """Weights by the names of their features; the weight of any other name is 0."""
+
+    def __init__(self, number_of: Mapping[Any, int], w: NDArray[np.float64]) -> None:
+        self.number_of, self.w = number_of, w
+
+    def __getitem__(self, name: Any) -> float:
+        number = self.number_of.get(name)
+        return 0.0 if number is None else float(self.w[number])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.number_of)
+
+    def __len__(self) -> int:
+        return len(self.number_of)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.number_of
+
+
+class PythonProblem:
+    """Training pairs and the model that says what they mean.
+
+    Parameters
+    ----------
+    X, Y : sequences of the same length
+        Inputs and true outputs.
+    model : Model, or an object with its methods
+    sample_weight : array (M,), optional
+        Weight of each example in the mean hinge; they are scaled to mean 1.
+
+    Attributes
+    ----------
+    n_examples, n_weights : int
+    weight : float array (M,)
+    feature_names : list or None
+        Names by number, for features in dicts.
+    """
+
+    has_labels = True
+
+    def __init__(self, X: Any, Y: Any, model: Any, sample_weight: ArrayLike | None = None) -> None:
+        check_model(model)
+        self.X, self.Y, self.model = list(X), list(Y), model
+        if len(self.X) != len(self.Y):
+            raise DataError(
+                f"X has {len(self.X)} examples, but Y has {len(self.Y)}; expected an output for each input."
+            )
+        if not self.X:
+            raise DataError("There are no examples: the data is empty.")
+        self.n_examples = len(self.X)
+        self.weight = _example_weights(sample_weight, self.n_examples)
+        self.exact = bool(getattr(model, "exact", True))
+        given = [self._ask("joint_features", m, self.X[m], self.Y[m]) for m in range(self.n_examples)]
+        self.number_of = _numbers_of(given, getattr(model, "feature_names", None))
+        self.n_weights = _n_weights(given[0]) if self.number_of is None else len(self.number_of)
+        self.sparse = self.number_of is not None or sp.issparse(given[0])
+        #: (M, d) in CSR: features of the truths.
+        self.truth = self._rows(np.arange(self.n_examples), given, "its own output")
+        for m in range(self.n_examples):
+            if (own := self._loss(m, self.Y[m])) != 0.0:
+                raise DataError(f"Example {m}: the loss of its own output is {own}; expected 0.")
+
+    @property
+    def feature_names(self) -> list[Any] | None:
+        """Names by number, for features in dicts."""
+        return None if self.number_of is None else list(self.number_of)
+
+    def fingerprint_arrays(self) -> tuple[NDArray[Any], ...]:
+        """What a checkpoint knows this problem by: features of the truths, names and weights; code cannot be compared."""
+        names = np.frombuffer(repr(self.feature_names).encode(), np.uint8)
+        return self.truth.indptr, self.truth.indices, self.truth.data, self.weight, names
+
+    # ------------------------------------------------------------------------------------------------ oracles
+
+    def violated_planes(
+        self, w: NDArray[np.float64], examples: NDArray[np.int64]
+    ) -> tuple[Any, NDArray[np.float64], NDArray[np.float64]]:
+        """Planes of the most violated outputs: psi (n, d) in CSR, ell (n,), and their slopes ell - psi . w."""
+        chosen = [int(m) for m in examples]
+        xs, ys = [self.X[m] for m in chosen], [self.Y[m] for m in chosen]
+        found = self._outputs("most_violated", chosen, (xs, ys), w)
+        psi = self._psi(chosen, found)
+        ell = np.array([self._loss(m, y) for m, y in zip(chosen, found, strict=True)])
+        slope = ell - psi @ w
+        if self.exact:
+            least = -_ROUNDING * (1.0 + ell + abs(psi) @ np.abs(w))
+            for k in np.flatnonzero(slope < least):
+                raise DataError(
+                    f"Example {chosen[k]}: most_violated returned an output whose loss + score is {-slope[k]:.3g} below that "
+                    "of the true output; it must return the largest. If it cannot promise that, set exact = False."
+                )
+        return psi, ell, slope
+
+    def predicted_planes(self, w: NDArray[np.float64], examples: NDArray[np.int64]) -> tuple[Any, NDArray[np.float64]]:
+        """Planes of predictions, with the loss left out: psi (n, d) in CSR, and zeros."""
+        chosen = [int(m) for m in examples]
+        found = self._outputs("predict", chosen, ([self.X[m] for m in chosen],), w)
+        return self._psi(chosen, found), np.zeros(len(chosen))
+
+    def _psi(self, chosen: list[int], found: list[Any]) -> Any:
+        given = [self._ask("joint_features", m, self.X[m], y) for m, y in zip(chosen, found, strict=True)]
+        psi = sp.csr_array(self.truth[chosen] - self._rows(chosen, given, "the output that was found"))
+        psi.eliminate_zeros()
+        return psi
+
+    def _loss(self, m: int, y: Any) -> float:
+        value = self._ask("loss", m, self.Y[m], y)
+        try:
+            loss = float(value)
+        except (TypeError, ValueError):
+            raise DataError(f"Example {m}: the loss is {value!r}; expected a number.") from None
+        if not (np.isfinite(loss) and loss >= 0.0):
+            raise DataError(f"Example {m}: the loss is {loss}; expected a finite number that is not negative.")
+        return loss
+
+    # ------------------------------------------------------------------------------------------------ the user's code
+
+    def _ask(self, method: str, m: int, *arguments: Any) -> Any:
+        return ask(self.model, method, f"Example {m}", *arguments)
+
+    def _outputs(self, method: str, chosen: list[int], arguments: tuple[list[Any], ...], w: Any) -> list[Any]:
+        names = [f"Example {m}" for m in chosen]
+        return outputs(self.model, method, names, arguments, named(self.number_of, w))
+
+    def _rows(self, examples: Any, given: list[Any], whose: str) -> Any:
+        """Features that the model returned, as CSR (n, d) with all entries checked."""
+        if self.number_of is not None:
+            return _rows_of_dicts(examples, given, whose, self.number_of)
+        rows = [_row(m, one, whose, self.n_weights, self.sparse) for m, one in zip(examples, given, strict=True)]
+        stacked: Any = sp.vstack(rows, format="csr") if self.sparse else sp.csr_array(np.array(rows))
+        _check_finite(examples, stacked, whose)
+        return stacked
+
+
+def check_model(model: Any) -> None:
+    """Refuse a model that lacks a method."""
+    for method in ("joint_features", "loss", "most_violated", "predict"):
+        if isinstance(model, type) or not callable(getattr(model, method, None)):
+            what = f"the class {model.__name__} itself" if isinstance(model, type) else f"a {type(model).__name__}"
+            raise DataError(
+                f"The model is {what}; expected an object with the methods joint_features, loss, most_violated and predict"
+                + ("." if isinstance(model, type) else f", and it has no {method}.")
+            )
+
+
+def named(number_of: Mapping[Any, int] | None, w: NDArray[np.float64]) -> Any:
+    """Weights as the model's methods see them; they cannot write to them."""
+    view = w.view()
+    view.flags.writeable = False
+    return view if number_of is None else NamedWeights(number_of, view)
+
+
+def ask(model: Any, method: str, place: str, *arguments: Any) -> Any:
+    """Call one of the user's methods; an error of theirs becomes an `OracleError` that says where."""
+    function: Callable[..., Any] = getattr(model, method)
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise OracleError(f"{place}: {method} raised {type(error).__name__}: {error}") from error
+
+
+def outputs(model: Any, method: str, names: list[str], arguments: tuple[list[Any], ...], w: Any) -> list[Any]:
+    """An output for each example, by the batch method if there is one."""
+    batch = f"{method}_batch"
+    if not callable(getattr(model, batch, None)):
+        return [ask(model, method, name, *one, w) for name, *one in zip(names, *arguments, strict=True)]
+    place = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    found = list(ask(model, batch, place, *arguments, w)) if names else []
+    if len(found) != len(names):
+        raise DataError(f"{place}: {batch} returned {len(found)} outputs; expected {len(names)}.")
+    return found
+
+
+def _numbers_of(given: list[Any], listed: Sequence[Any] | None) -> dict[Any, int] | None:
+    """The number of each name, or None if features are not in dicts."""
+    if not isinstance(given[0], Mapping):
+        if listed is not None:
+            raise DataError("The model lists feature_names, but its features are not dicts.")
+        return None
+    number_of: dict[Any, int] = {}
+    if listed is not None:
+        for name in listed:
+            number_of.setdefault(name, len(number_of))
+        return number_of
+    for features in given:
+        if isinstance(features, Mapping):
+            for name in features:
+                number_of.setdefault(name, len(number_of))
+    return number_of
+
+
+def _n_weights(features: Any) -> int:
+    shape = getattr(features, "shape", None)
+    return int(shape[-1]) if shape else int(np.size(features))
+
+
+def _rows_of_dicts(examples: Any, given: list[Any], whose: str, number_of: dict[Any, int]) -> Any:
+    indptr, indices, data = [0], [], []
+    for m, features in zip(examples, given, strict=True):
+        if not isinstance(features, Mapping):
+            raise DataError(
+                f"Example {m}: the features of {whose} are a {type(features).__name__}; expected a dict, as of example 0."
+            )
+        for name, value in features.items():
+            if not isinstance(name, str | int | np.integer):
+                raise DataError(f"Example {m}: the feature name {name!r} is neither a string nor a whole number.")
+            if (number := number_of.get(name)) is not None:
+                indices.append(number)
+                data.append(value)
+        indptr.append(len(indices))
+    try:
+        values = np.array(data, np.float64)
+    except (TypeError, ValueError):
+        at = next(k for k, value in enumerate(data) if not np.isscalar(value) or isinstance(value, str))
+        m = int(np.searchsorted(indptr, at, side="right") - 1)
+        name = list(number_of)[indices[at]]
+        raise DataError(f"Example {examples[m]}: the feature {name!r} is {data[at]!r}; expected a number.") from None
+    rows = sp.csr_array((values, np.array(indices, np.int32), np.array(indptr, np.int32)), (len(given), len(number_of)))
+    _check_finite(examples, rows, whose, list(number_of))
+    return rows
+
+
+def _row(m: int, features: Any, whose: str, expected: int, sparse: bool) -> Any:
+    """One vector (d,) or sparse row (1, d)."""
+    row: Any
+    try:
+        row = sp.csr_array(cast(Any, features), dtype=np.float64) if sparse else np.asarray(features, np.float64)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"Example {m}: the features of {whose} are a {type(features).__name__}; "
+            f"expected {'a sparse row' if sparse else 'a vector of numbers'}, as of example 0."
+        ) from None
+    if row.shape not in ((expected,), (1, expected)):
+        raise DataError(f"Example {m}: the features of {whose} have shape {row.shape}; expected ({expected},).")
+    return row.reshape((1, expected)) if sparse else row.ravel()
+
+
+def _check_finite(examples: Any, rows: Any, whose: str, names: list[Any] | None = None) -> None:
+    wrong = np.flatnonzero(~np.isfinite(rows.data))
+    if len(wrong):
+        at = int(wrong[0])
+        m = examples[int(np.searchsorted(rows.indptr, at, side="right") - 1)]
+        name = int(rows.indices[at]) if names is None else repr(names[rows.indices[at]])
+        raise DataError(f"Example {m}: feature {name} of {whose} is {rows.data[at]}; features must be finite.")
