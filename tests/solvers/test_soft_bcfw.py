@@ -170,6 +170,9 @@ def test_sample_weights_equal_repetition():
         ({"blocks": "all"}, r"blocks='all' is not known"),
         ({"sampling": "best"}, r"sampling='best' is not known"),
         ({"sweeps": 0}, r"sweeps=0 is not possible"),
+        ({"rho_decay": 1.5}, r"rho_decay=1.5 is not possible"),
+        ({"smoothing": -0.1}, r"smoothing=-0.1 is not possible"),
+        ({"blocks": "random", "multipliers": False, "smoothing": 0.1}, r"without smoothing; set smoothing=0"),
         ({"blocks": "random"}, r"no multipliers; set multipliers=False"),
     ],
 )

@@ -58,6 +58,34 @@ def test_soft_certificates_bracket_the_soft_optimum(first):
             assert (result.history["relaxed_primal"] >= hard - SLACK).all(), seed
 
 
+@pytest.mark.parametrize("seed", range(0, 24, 2))
+def test_a_shrinking_rho_approaches_the_hard_problem(seed):
+    """The paper's first extension: without multipliers, agreement is enforced ever harder."""
+    problem, C, _ = problem_of(seed)
+    if problem.example_factors[-1] == 0:
+        return
+    best = optimum(problem, C)
+    result = SoftBCFW(rho=10.0, multipliers=False, rho_decay=0.97).solve(problem, C, tol=0.0, max_passes=300)
+    loose = SoftBCFW(rho=10.0, multipliers=False).solve(problem, C, tol=0.0, max_passes=300)
+    assert result.certificate == ("exact" if problem.is_forest else "relaxed")
+    assert result.dual - SLACK <= best <= result.primal + SLACK
+    assert result.primal - best <= loose.history["relaxed_primal"][-1] - best + 1e-3
+    assert result.primal - best <= 0.02 * (1.0 + best)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_smooth_maxima_keep_certificates_true(seed):
+    """The paper's third extension: the gap stays open by what smoothing costs, and no more."""
+    problem, C, _ = problem_of(seed)
+    best = optimum(problem, C)
+    blocks = float(problem.example_variables[-1] + problem.example_factors[-1]) / problem.n_examples
+    for smoothing in (0.1, 1e-3):
+        result = SoftBCFW(smoothing=smoothing).solve(problem, C, tol=1e-4, max_passes=1500)
+        assert result.dual - SLACK <= best <= result.primal + SLACK
+        # Each block's maximum is off by at most half the smoothing; examples are weighed up to 1.5 / 0.5.
+        assert result.gap <= 3.0 * blocks * smoothing / 2.0 + 2e-3
+
+
 def test_hard_constraints():
     """Bounds hold and weights are optimal; the gap closes unless marginals cannot be repaired, which is rare."""
     closed = 0

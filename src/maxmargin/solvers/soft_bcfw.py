@@ -120,6 +120,12 @@ class SoftBCFW(Solver):
         How examples are drawn for a pass.
     sweeps : int
         Sweeps over an example's blocks per visit.
+    rho_decay : float
+        Factor by which rho shrinks from pass to pass; below 1 and without multipliers this is the paper's first extension, and the
+        certificate is for G, which such a run approaches.
+    smoothing : float
+        Smooth the maxima (the paper's third extension): each block's part of the dual loses ``smoothing / 2 |mu|^2``. Certificates
+        are for the problem without it, so the gap does not close beyond what smoothing leaves.
     """
 
     name = "soft-bcfw"
@@ -132,12 +138,16 @@ class SoftBCFW(Solver):
         blocks: str = "examples",
         sampling: str = "gap",
         sweeps: int = 2,
+        rho_decay: float = 1.0,
+        smoothing: float = 0.0,
     ) -> None:
         self.rho = rho
         self.multipliers = multipliers
         self.blocks = blocks
         self.sampling = sampling
         self.sweeps = sweeps
+        self.rho_decay = rho_decay
+        self.smoothing = smoothing
 
     @classmethod
     def algorithm_1(cls, rho: float = 1.0) -> SoftBCFW:
@@ -163,6 +173,14 @@ class SoftBCFW(Solver):
                 raise OptionError(f'rho={self.rho!r} is not possible; use "auto" or a number above 0.')
         elif not (math.isfinite(self.rho) and self.rho > 0):
             raise OptionError(f'rho={self.rho!r} is not possible; use "auto" or a finite number above 0.')
+        if not 0.0 < self.rho_decay <= 1.0:
+            raise OptionError(f"rho_decay={self.rho_decay!r} is not possible; use a number above 0 and at most 1.")
+        if not (math.isfinite(self.smoothing) and self.smoothing >= 0.0):
+            raise OptionError(
+                f"smoothing={self.smoothing!r} is not possible; use a finite number that is not negative."
+            )
+        if self.blocks == "random" and self.smoothing:
+            raise OptionError('blocks="random" is Algorithm 1 of the paper, without smoothing; set smoothing=0.')
         if isinstance(self.sweeps, bool) or not isinstance(self.sweeps, int | np.integer) or self.sweeps < 1:
             raise OptionError(f"sweeps={self.sweeps!r} is not possible; use a whole number above 0.")
 
@@ -179,7 +197,7 @@ class SoftRun(Run[SoftState]):
         self.g = problem.arrays
         self.v_features, self.f_features = problem.variable_features.arrays, problem.factor_features.arrays
         has_factors = bool(problem.example_factors[-1] > 0)
-        self.soft = has_factors and not solver.multipliers
+        self.soft = has_factors and not solver.multipliers and solver.rho_decay == 1.0
         self.certificate = "soft" if self.soft else "exact" if problem.is_forest else "relaxed"
         self.multipliers = has_factors and solver.multipliers
         self.has_factors = has_factors
@@ -281,6 +299,8 @@ class SoftRun(Run[SoftState]):
     def one_pass(self, now: SoftState, stop: Callable[[], bool]) -> None:
         """As many visits as there are examples (or as many draws as there are blocks), in pieces that can be interrupted."""
         clock = time.perf_counter()
+        if now.n_passes > 0:
+            now.rho = max(now.rho * self.solver.rho_decay, self.first_rho() / _RANGE)
         if self.step_lam > self.lam and now.n_passes > 0 and now.n_passes % _CENTRE_PASSES == 0:
             self.move_centre(now)
         rng = np.random.default_rng([self.seed, 0, now.n_passes])
@@ -315,8 +335,8 @@ class SoftRun(Run[SoftState]):
         """Visit the examples in order."""
         visit_examples(
             self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, now.nu, order, self.step_lam, now.rho,
-            1 if edgeless else self.solver.sweeps, _TABLE_STEPS, self.multipliers and not edgeless, edgeless, now.block_gap,
-            now.disagreement,
+            self.solver.smoothing, 1 if edgeless else self.solver.sweeps, _TABLE_STEPS, self.multipliers and not edgeless,
+            edgeless, now.block_gap, now.disagreement,
         )  # fmt: skip
 
     def move_centre(self, now: SoftState) -> None:

@@ -11,6 +11,9 @@ search); then for each variable, the exact maximum over its simplex, which is a 
 diagonal. The example's features are scored once for the visit and the accumulated change of the weights is written once,
 whenever the example's blocks share one feature row; otherwise once per group and sweep.
 
+With ``smoothing`` eps, maxima are smooth (Soft section 7, third extension): each block's part of the dual loses eps/2 |mu_a|^2,
+which adds eps to its curvature and -eps mu_a to its scores.
+
 For a pair of binary variables, to_i and to_j below are delta(1) - delta(0), all that matters of a message.
 
 The multipliers move at the start of a visit, by the disagreement that the last visit left: nu <- delta (Soft section 7,
@@ -74,7 +77,7 @@ from maxmargin.problems.tables import slot_add, slot_sum
 @kernel
 def visit_examples(
     g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, mu: Any, table: Any, nu: Any, order: Any, lam: float,
-    rho: float, sweeps: int, steps: int, multipliers: bool, edgeless: bool, block_gap: Any, disagreement: Any,
+    rho: float, smoothing: float, sweeps: int, steps: int, multipliers: bool, edgeless: bool, block_gap: Any, disagreement: Any,
 ) -> None:  # fmt: skip
     """Visit the examples in `order`; weights, marginals and multipliers are updated in place. `edgeless` leaves factors out."""
     n_examples = len(g.weight)
@@ -118,7 +121,7 @@ def visit_examples(
                     f_moved[at : at + last - first] = 0.0
                 _sweep_factors(
                     examples[m], f_groups[q], structures[s, S_VARIABLES], structures[s, S_FACTORS], variables, factors, pairs,
-                    scope, f_kinds, slots, f_block, f_fixed, f_scores, unit * f_norms[row], rho, steps, sweep == 0,
+                    scope, f_kinds, slots, f_block, f_fixed, f_scores, unit * f_norms[row], rho, smoothing, steps, sweep == 0,
                     multipliers and sweep == 0, mu, table, nu, f_buffer, f_moved, message, value, delta, figures,
                 )  # fmt: skip
                 if sweep == sweeps - 1 or fq1 - fq0 > 1:
@@ -131,8 +134,8 @@ def visit_examples(
                     v_moved[at : at + last - first] = 0.0
                 _sweep_variables(
                     examples[m], v_groups[q], structures[s, S_VARIABLES], variables, v_kinds, v_block, v_fixed, sharing, v_scores,
-                    losses, unit * v_norms[row], np.inf if edgeless else rho, sweep == 0, mu, v_buffer, v_moved, message, theta,
-                    figures,
+                    losses, unit * v_norms[row], np.inf if edgeless else rho, smoothing, sweep == 0, mu, v_buffer, v_moved, message,
+                    theta, figures,
                 )  # fmt: skip
                 if sweep == sweeps - 1 or vq1 - vq0 > 1:
                     add_row(v_features, row, w_v, first, last, v_moved, at, -unit)
@@ -143,8 +146,8 @@ def visit_examples(
 @inner
 def _sweep_factors(
     example: Any, group: Any, v0: int, f0: int, variables: Any, factors: Any, pairs: Any, scope: Any, kinds: Any, slots: Any,
-    blocks: Any, fixed: Any, scores: Any, own: float, rho: float, steps: int, measure: bool, move_nu: bool, mu: Any, table: Any,
-    nu: Any, buffer: Any, moved: Any, message: Any, value: Any, delta: Any, figures: Any,
+    blocks: Any, fixed: Any, scores: Any, own: float, rho: float, smoothing: float, steps: int, measure: bool, move_nu: bool,
+    mu: Any, table: Any, nu: Any, buffer: Any, moved: Any, message: Any, value: Any, delta: Any, figures: Any,
 ) -> None:  # fmt: skip
     """Improve each factor of a group and add its messages to its variables' sums."""
     states, tables, messages = example[STATES], example[TABLES], example[MESSAGES]
@@ -170,10 +173,10 @@ def _sweep_factors(
                 nu[msg + 1] = to_j
             to_i += gone_i * inverse
             to_j += gone_j * inverse
-            s0 = buffer[shift + b0] if b0 >= 0 else 0.0
-            s1 = (buffer[shift + b1] if b1 >= 0 else 0.0) - to_j
-            s2 = (buffer[shift + b2] if b2 >= 0 else 0.0) - to_i
-            s3 = (buffer[shift + b3] if b3 >= 0 else 0.0) - to_i - to_j
+            s0 = (buffer[shift + b0] if b0 >= 0 else 0.0) - smoothing * p0
+            s1 = (buffer[shift + b1] if b1 >= 0 else 0.0) - to_j - smoothing * p1
+            s2 = (buffer[shift + b2] if b2 >= 0 else 0.0) - to_i - smoothing * p2
+            s3 = (buffer[shift + b3] if b3 >= 0 else 0.0) - to_i - to_j - smoothing * p3
             best, high = 0, s0
             if s1 > high:
                 best, high = 1, s1
@@ -196,7 +199,7 @@ def _sweep_factors(
             if high - low > 1e-15:
                 d_i, d_j = (best >> 1) - (worst >> 1), (best & 1) - (worst & 1)
                 gain, loss = pairs[f0 + c, P_BLOCK + best], pairs[f0 + c, P_BLOCK + worst]
-                curvature = 2.0 * (d_i * d_i + d_j * d_j) * inverse
+                curvature = 2.0 * (d_i * d_i + d_j * d_j) * inverse + 2.0 * smoothing
                 if gain != loss:
                     curvature += own * ((gain >= 0) + (loss >= 0))
                 step = (high - low) / curvature
@@ -220,7 +223,7 @@ def _sweep_factors(
         else:
             gap, gone = _table_block(
                 f0 + c, v0, states, tab, msg, shift, variables, factors, scope, kinds, slots, blocks, fixed, scores, own, rho,
-                steps, measure, move_nu, mu, table, nu, buffer, moved, message, value, delta,
+                smoothing, steps, measure, move_nu, mu, table, nu, buffer, moved, message, value, delta,
             )  # fmt: skip
             total_gap += gap
             total_disagreement += gone
@@ -231,8 +234,8 @@ def _sweep_factors(
 @inner
 def _table_block(
     c: int, v0: int, states: int, tab: int, msg: int, shift: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any,
-    blocks: Any, fixed: Any, scores: Any, own: float, rho: float, steps: int, measure: bool, move_nu: bool, mu: Any, table: Any,
-    nu: Any, buffer: Any, moved: Any, message: Any, value: Any, delta: Any,
+    blocks: Any, fixed: Any, scores: Any, own: float, rho: float, smoothing: float, steps: int, measure: bool, move_nu: bool,
+    mu: Any, table: Any, nu: Any, buffer: Any, moved: Any, message: Any, value: Any, delta: Any,
 ) -> tuple[float, float]:  # fmt: skip
     """Up to `steps` pairwise steps on one factor's table; returns its gap and disagreement before them, if measured."""
     t, at = factors[c, F_TEMPLATE], factors[c, F_SCOPE]
@@ -263,6 +266,9 @@ def _table_block(
             delta[z + k] = to
             disagreement += abs(to * gone)
         slot_add(value, 0, outer, n_states, stride, delta, z, -1.0)
+    if smoothing > 0.0:
+        for y in range(size):
+            value[y] -= smoothing * table[tab + y]
     opening = 0.0
     for step_number in range(steps):
         best, worst, high, low = 0, 0, -np.inf, np.inf
@@ -282,7 +288,7 @@ def _table_block(
         if high - low <= 1e-15 or high - low < 0.1 * opening:
             break
         gain, loss = blocks[start + best], blocks[start + worst]
-        curvature = own * ((gain >= 0) + (loss >= 0)) if gain != loss else 0.0
+        curvature = 2.0 * smoothing + (own * ((gain >= 0) + (loss >= 0)) if gain != loss else 0.0)
         for j in range(arity):
             n_states, stride = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_STRIDE]
             if (best // stride) % n_states != (worst // stride) % n_states:
@@ -294,6 +300,8 @@ def _table_block(
         else:
             table[tab + worst] -= step
         table[tab + best] += step
+        value[best] -= smoothing * step
+        value[worst] += smoothing * step
         for j in range(arity):
             n_states, stride, z = (
                 slots[slot0 + j, SLOT_STATES],
@@ -333,7 +341,8 @@ def _table_block(
 @inner
 def _sweep_variables(
     example: Any, group: Any, v0: int, variables: Any, kinds: Any, blocks: Any, fixed: Any, sharing: Any, scores: Any, losses: Any,
-    own: float, rho: float, measure: bool, mu: Any, buffer: Any, moved: Any, message: Any, theta: Any, figures: Any,
+    own: float, rho: float, smoothing: float, measure: bool, mu: Any, buffer: Any, moved: Any, message: Any, theta: Any,
+    figures: Any,
 ) -> None:  # fmt: skip
     """Move each variable of a group to its block's maximum: max theta.mu - 1/2 sum_k c_k (mu_k - now_k)^2 on the simplex."""
     states = example[STATES]
@@ -343,10 +352,10 @@ def _sweep_variables(
         start, n_states = kinds[t, K_START], kinds[t, K_SIZE]
         local = variables[v0 + v, V_STATE]
         at = states + local
-        pull = variables[v0 + v, V_DEGREE] / rho
+        pull = variables[v0 + v, V_DEGREE] / rho + smoothing
         high = -np.inf
         for k in range(n_states):
-            score = fixed[start + k] + losses[at + k] + message[local + k]
+            score = fixed[start + k] + losses[at + k] + message[local + k] - smoothing * mu[at + k]
             b = blocks[start + k]
             if b >= 0:
                 score += buffer[shift + b]
