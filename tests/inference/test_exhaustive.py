@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from maxmargin.errors import DataError, OptionError, TooLargeError
-from maxmargin.inference import Engine, Exhaustive, Trees, engine, exact_engine
-from maxmargin.problems import FactorGraphs, Features, Scores, Structure, Template, chain_problem, multi_label_problem
+from maxmargin.inference import Engine, Exhaustive, Trees, engine
+from maxmargin.problems import FactorGraphs, Features, Scores, Structure, Template, chain_problem
 from reference import enumeration
 from reference.random_problems import random_problem
 
@@ -158,13 +158,3 @@ def test_engines_by_name():
     for nonsense in (3, Trees):
         with pytest.raises(OptionError, match="neither the name of an inference engine nor an engine"):
             engine(nonsense)
-
-
-def test_exact_engine():
-    X = np.ones((2, 3))
-    cycle = [[0, 1], [0, 2], [1, 2]]
-    assert isinstance(exact_engine(multi_label_problem(X, None, np.array(cycle[:2]), 3)), Trees)
-    loopy = multi_label_problem(X, None, np.array(cycle), 3)
-    assert isinstance(exact_engine(loopy), Exhaustive)
-    assert exact_engine(loopy, limit=7) is None
-    assert exact_engine(multi_label_problem(X, None, np.array(cycle), 13)) is None

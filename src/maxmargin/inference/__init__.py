@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from maxmargin.errors import OptionError
+from maxmargin.inference.alpha_expansion import AlphaExpansion
 from maxmargin.inference.branch_and_bound import BranchAndBound
 from maxmargin.inference.choice import choose, choose_marginals, choose_oracle
 from maxmargin.inference.combined import Combined
@@ -25,6 +26,7 @@ from maxmargin.inference.trees import Trees
 
 __all__ = [
     "ENGINES",
+    "AlphaExpansion",
     "BranchAndBound",
     "Combined",
     "DualDecomposition",
@@ -49,6 +51,7 @@ __all__ = [
 
 #: All engines by name.
 ENGINES: dict[str, Callable[[], Engine]] = {
+    "alpha_expansion": AlphaExpansion,
     "branch_and_bound": BranchAndBound,
     "combined": Combined,
     "dual_decomposition": DualDecomposition,

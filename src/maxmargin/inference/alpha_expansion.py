@@ -98,9 +98,7 @@ class AlphaExpansion:
         scores = check_scores(graphs, scores)
         check_finite(graphs, scores, WHO)
         labels, a = np.empty(len(graphs.labels), np.int32), graphs.arrays
-        _expand(
-            a.examples, a.largest, a.variables, a.variable_kinds, network(graphs), *scores, self.max_sweeps, labels
-        )
+        _expand(a.examples, a.largest, a.variables, a.variable_kinds, network(graphs), *scores, self.max_sweeps, labels)
         return unbounded_result(graphs, scores, labels)
 
     def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:

@@ -19,9 +19,9 @@ computed with rounding errors, and without a margin every tie would be searched 
 
 Complexity
 ----------
-O(|E|) for a node and a little more than O(|E|) for its flow. The number of nodes depends on how far the relaxation is from
-tight. With couplings that are weak beside the variables' own scores there is one; where all cycles are frustrated, it
-doubles with every two or three variables.
+O(|E|) for a node and a little more than O(|E|) for its flow; n^2 bytes for the stack. The number of nodes depends on how
+far the relaxation is from tight. With couplings that are weak beside the variables' own scores there is one; on complete
+graphs of strong couplings of both signs, where all cycles are frustrated, it doubles with every two to three labels.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError, TooLargeError
 from maxmargin.inference.contract import MapResult, Marginals, check_scores, exact_result
@@ -87,7 +88,7 @@ class BranchAndBound:
         """Find the best labeling of every example."""
         return self.search(graphs, scores)[0]
 
-    def search(self, graphs: FactorGraphs, scores: Scores) -> tuple[MapResult, Any]:
+    def search(self, graphs: FactorGraphs, scores: Scores) -> tuple[MapResult, NDArray[np.int64]]:
         """Find the best labeling of every example, and count the nodes (M,) that it took."""
         refusal = self.refusal(graphs)
         if refusal is not None:
@@ -206,7 +207,7 @@ def _enter(depth: int, n: int, stack: Any, fixed: Any) -> None:
 def _lowest(depth: int, stack: Any, bound: Any) -> float:
     """A lower bound on all that is still to be searched, when the node at this depth is next."""
     # Nothing is known of the node itself yet but what is known of its parent.
-    lowest = bound[depth - 1]
+    lowest: float = bound[depth - 1]
     for d in range(depth - 1):
         if stack[d, ENTERED] == 1:
             lowest = min(lowest, bound[d])

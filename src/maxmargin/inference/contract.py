@@ -54,8 +54,8 @@ class Relaxed(NamedTuple):
     bounds: NDArray[np.float64]
     #: (V,) bool: variables whose marginals are not 0 or 1.
     ambiguous: NDArray[np.bool_]
-    #: Marginal of each joint state of each factor, in *tables* coordinates; None where they were not asked for.
-    factors: NDArray[np.float64] | None = None
+    #: Marginal of each joint state of each factor, in *tables* coordinates.
+    factors: NDArray[np.float64]
 
 
 class Marginals(NamedTuple):

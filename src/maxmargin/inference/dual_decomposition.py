@@ -1,11 +1,70 @@
 """Dual decomposition: an upper bound on the best score by messages between variables and factors, and labelings from it.
 
-Factors lend scores to variables and back. With lam_ci(k) what variable i has given to factor c,
+Variables and factors lend scores to each other. With lam_ci(k) what variable i has given to factor c,
 
-    bound = sum_i max_k b_i(k) + sum_c max_y [theta_c(y) + sum_{i in c} lam_ci(y_i)],   b_i = theta_i - sum_c lam_ci
+    bound(lam) = sum_i max_k b_i(k) + sum_c max_y [theta_c(y) + sum_{i in c} lam_ci(y_i)]
+    b_i(k)     = theta_i(k) - sum_{c: i in c} lam_ci(k)
 
-is at least the score of every labeling, whatever lam is; at the best lam it is the value of the linear program over the
-local marginal polytope.
+is at least the score of every labeling, whatever lam is, since the lam cancel. At the best lam it is the value of the
+linear program over the local marginal polytope. If the score of a labeling meets the bound, the labeling is the best.
+
+*Sweeps* (sequential reweighted message passing: Kolmogorov, "Convergent tree-reweighted message passing for energy
+minimization", PAMI 2006, for pairs; "A new look at reweighted message passing", PAMI 2015, for any arity). Variables are
+visited in order. Variable i takes all it can get from the factors that have earlier variables, and shares what it has
+among those that have later ones:
+
+    n_c(k)  = max_{y_c: y_i = k} theta_c(y_c) + sum_{j in c, j != i} lam_cj(y_j)                what c has for state k
+    b_i    <- theta_i + sum_{c with earlier} n_c - sum_{other c} lam_ci
+    lam_ci <- -n_c  if c has earlier variables, then  + (b_i - max b_i) / max(#earlier, #later)  if it has later ones
+
+Then the order is reversed. Neither step raises the bound: taking n_c from a factor leaves it a maximum of 0, and a
+maximum of a sum is at most the sum of maxima. So after a sweep every factor has the maximum 0, and the bound is the sum
+of max b_i at the visits. On a forest one round is exact. Structured factors take part like tables: n_c is a max-marginal
+of theirs.
+
+*Labels* are given in order after each round: the best state given the labels before it and the messages from behind. The
+best labeling met is improved by single changes; with structured factors, also by relabelling their scopes with their
+own oracles.
+
+*Smoothing.* Coordinate descent on a bound with corners may stall above the optimum, mostly where factors have many joint
+states. When sweeps are slow, a few rounds minimise the smooth bound in which every max is T log sum exp(. / T), all
+messages of one variable at a time:
+
+    lam_ci <- -n_c + b_i / (1 + degree of i),      b_i = theta_i + sum_c n_c,      n_c with T log sum exp for max
+
+and the sweeps go on from there. T begins at twice the gap between bound and labeling over the sum of the logarithms of
+all numbers of (joint) states, and is halved for every stage, for as long as a stage lowers the bound noticeably.
+
+*Forbidden states.* A state for which some factor has nothing but -inf is in no allowed labeling, so it is forbidden from
+then on, in the variable and in all its factors (lam = -inf), and no difference of infinities arises. If all states of a
+variable become forbidden, the example is infeasible; one may be so without being found out.
+
+Why these steps
+---------------
+Measured on one core, time until the bound is within 0.1 % of the linear program's, for sweeps and for the update that
+takes from and gives to all factors at once (stars, as in max-product linear programming):
+
+| problem | sweeps | stars | HiGHS, interior point |
+|---|---|---|---|
+| 30 x 30 grid, Potts, 5 states, positive / mixed strengths | 2 / 7 ms | 23 / 39 ms | 1.4 s |
+| 30 x 30 grid, Potts, 21 states, positive / mixed strengths | 6 / 5 ms | 35 / 44 ms | - |
+| complete graph of 30 binary labels | 1.4 ms | 6 ms | 30 ms |
+
+and the final distance to the linear program where both stall:
+
+| problem | sweeps | stars | with smoothing | HiGHS, interior point |
+|---|---|---|---|---|
+| 60 variables of 3 states, 80 random triples | 3.1 % (6 ms) | 2.6 % | 0.35 % (19 ms) | 40 ms |
+| 80 variables of 21 states, 200 random pair tables | 1.3 % (22 ms) | 1.0 % | 0.23 % (63 ms) | 3.5 s |
+
+A factor that gives each of its n variables an n-th of its max-marginals at once is cheaper for structured factors, but
+news then spreads an n-th at a time: with a budget over a 12 x 12 grid it was 8 % above the optimum after 200 rounds,
+where sweeps had proved the optimum in 50. The price is a max-marginal a visit, O(n^2 log n) a sweep for a budget.
+
+Complexity
+----------
+A round costs two passes over each table and variable of its scope. Tables are read where they are; memory is a few
+numbers per state and message of the largest example, and, with smoothing, a copy of its tables.
 """
 
 from __future__ import annotations
@@ -129,9 +188,11 @@ class DualDecomposition:
         """
         scores = check_numbers(graphs, scores)
         a, plan, room = graphs.arrays, _plan(graphs), work_size(graphs.arrays.largest)
-        labels, bounds = np.empty(len(graphs.labels), np.int32), np.empty(graphs.n_examples)
-        ambiguous = np.empty(len(labels), np.bool_)
-        failed = _solve(a, plan, room, *scores, self.max_rounds, self.tol, self.smoothing, labels, bounds, ambiguous)
+        labels, ambiguous = np.empty(len(graphs.labels), np.int32), np.empty(len(graphs.labels), np.bool_)
+        bounds, scales = np.empty(graphs.n_examples), np.empty(graphs.n_examples)
+        failed = _solve(
+            a, plan, room, *scores, self.max_rounds, self.tol, self.smoothing, labels, bounds, scales, ambiguous
+        )
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         if graphs.has_structured:
@@ -139,7 +200,7 @@ class DualDecomposition:
         else:
             improve(a, scores.variables, scores.factors, labels)
         values = graphs.labeling_scores(scores, labels)
-        certified = bounds - values <= CERTIFIED * np.abs(bounds)
+        certified = bounds - values <= CERTIFIED * scales
         ambiguous[np.repeat(certified, np.diff(graphs.example_variables))] = False
         return MapResult(labels, values, np.where(certified, values, bounds), ambiguous)
 
@@ -202,9 +263,9 @@ def _plan(graphs: FactorGraphs) -> Plan:
 @kernel
 def _solve(
     g: Any, plan: Any, room: int, v_scores: Any, f_scores: Any, max_rounds: int, tol: float, smoothing: int,
-    labels: Any, bounds: Any, ambiguous: Any,
+    labels: Any, bounds: Any, scales: Any, ambiguous: Any,
 ) -> int:  # fmt: skip
-    """Bound and best labeling met of every example; the first example whose bound is -inf, or -1."""
+    """Bound, its scale and best labeling met of every example; the first example whose bound is -inf, or -1."""
     examples, structures, variables, factors, scope = g.examples, g.structures, g.variables, g.factors, g.scope
     incident, v_kinds, kinds, slots, structured = (
         g.incident, g.variable_kinds, g.factor_kinds, g.slots, g.structured,
@@ -284,7 +345,7 @@ def _solve(
             v0, n, f0, tables, TIED * size, variables, v_kinds, incident, rows, factors, kinds, slots, structured,
             f_scores, theta, lam, heard, belief, spare, table, unary, high, work, order, own, ambiguous, first,
         )  # fmt: skip
-        bounds[m] = min(bounds[m], bound)
+        bounds[m], scales[m] = min(bounds[m], bound), scale
     return -1
 
 
@@ -373,11 +434,10 @@ def sweep(
                     belief[k] += heard[to + k]
             else:
                 for k in range(n_states):
-                    belief[k] -= lam[to + k]
+                    if theta[state + k] > -np.inf:
+                        belief[k] -= lam[to + k]
         top, dead = -np.inf, False
         for k in range(n_states):
-            if theta[state + k] == -np.inf:
-                belief[k] = -np.inf
             dead = dead or belief[k] == -np.inf
             top = max(top, belief[k])
         if top == -np.inf:
@@ -391,7 +451,8 @@ def sweep(
                     lam[to + k] = -heard[to + k]
             if rows[q, after]:
                 for k in range(n_states):
-                    lam[to + k] += part * (belief[k] - top)
+                    if belief[k] > -np.inf:
+                        lam[to + k] += part * (belief[k] - top)
         if dead:
             _bury(n_states, state, q0, q1, incident, belief, theta, lam)
     return total
@@ -528,11 +589,10 @@ def _soft_sweep(
                     belief[k] += heard[to + k]
             else:
                 for k in range(n_states):
-                    belief[k] -= lam[to + k]
+                    if theta[state + k] > -np.inf:
+                        belief[k] -= lam[to + k]
         top, dead = -np.inf, False
         for k in range(n_states):
-            if theta[state + k] == -np.inf:
-                belief[k] = -np.inf
             dead = dead or belief[k] == -np.inf
             top = max(top, belief[k])
         if top == -np.inf:
@@ -541,7 +601,8 @@ def _soft_sweep(
             to = incident[q, I_DELTA]
             if rows[q, R_EARLIER] or rows[q, R_LATER]:
                 for k in range(n_states):
-                    lam[to + k] = (belief[k] - top) / parts - heard[to + k]
+                    if belief[k] > -np.inf:
+                        lam[to + k] = (belief[k] - top) / parts - heard[to + k]
         if dead:
             _bury(n_states, state, q0, q1, incident, belief, theta, lam)
 
@@ -650,7 +711,8 @@ def _decode(
             if not rows[q, R_EARLIER]:
                 # The sweep backwards has left what the later variables have to say.
                 for k in range(n_states):
-                    belief[k] -= lam[to + k]
+                    if theta[state + k] > -np.inf:
+                        belief[k] -= lam[to + k]
                 continue
             if rows[q, R_KIND] == PAIR:
                 at += trial[rows[q, R_OTHER]] * rows[q, R_OTHER_STRIDE]

@@ -125,7 +125,8 @@ class LinearProgram:
         scores = check_scores(graphs, scores)
         highs = _highs()
         states, tables = graphs.example_states, graphs.example_tables
-        variables, bounds = np.empty(len(scores.variables)), np.empty(graphs.n_examples)
+        variables, factors = np.empty(len(scores.variables)), np.empty(len(scores.factors))
+        bounds = np.empty(graphs.n_examples)
         # A HiGHS model is one solver with one basis: two threads must not use it at once.
         with self._lock:
             models = self._models(graphs)
@@ -144,12 +145,13 @@ class LinearProgram:
                 if status != highs.HighsModelStatus.kOptimal:
                     models.drop(s)
                     raise DataError(f"Example {m}: HiGHS did not solve its linear program; it reports {status.name}.")
-                variables[here], bounds[m] = model.answer(theta)
+                variables[here], factors[tables[m] : tables[m + 1]], bounds[m] = model.answer(theta)
         # The simplex method keeps to its bounds up to a tolerance.
-        variables[np.abs(variables) <= TOLERANCE] = 0.0
-        variables[np.abs(variables - 1.0) <= TOLERANCE] = 1.0
+        for side in (variables, factors):
+            side[np.abs(side) <= TOLERANCE] = 0.0
+            side[np.abs(side - 1.0) <= TOLERANCE] = 1.0
         fractional = (variables != 0.0) & (variables != 1.0)
-        return Relaxed(variables, bounds, np.logical_or.reduceat(fractional, graphs.state_starts()))
+        return Relaxed(variables, bounds, np.logical_or.reduceat(fractional, graphs.state_starts()), factors)
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Round the relaxation; a labeling that comes out forbidden has the value -inf."""
@@ -252,15 +254,15 @@ class _Model:
             status = self._solver.getModelStatus()
         return status
 
-    def answer(self, theta: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-        """Marginals of the variables' states, and the bound that the multipliers prove."""
+    def answer(self, theta: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        """Marginals of the variables' states and the factors' joint states, and the bound that the multipliers prove."""
         solution = self._solver.getSolution()
         # HiGHS minimises, so its multipliers have the other sign. Those of sums to 1 cancel in the bound.
         multipliers = np.array(solution.row_dual) * -self._scale
         multipliers[: len(self.starts)] = 0.0
         reduced = theta - self.matrix.T @ multipliers
         bound = float(np.maximum.reduceat(reduced, self.starts).sum())
-        return np.array(solution.col_value)[: self.n_states], bound
+        return *np.split(np.array(solution.col_value), [self.n_states]), bound
 
 
 def _constraints(graphs: FactorGraphs, s: int) -> tuple[NDArray[np.int64], int, Any]:
