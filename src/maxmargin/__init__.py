@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from maxmargin.estimators.multi_class import MultiClassSVM
     from maxmargin.estimators.multi_label import MultiLabelSVM
     from maxmargin.estimators.saving import load
+    from maxmargin.estimators.structured import StructuredSVM
+    from maxmargin.problems.python_problem import PythonProblem
     from maxmargin.reporting.plots import plot_convergence
+    from maxmargin.solvers.path import path
 
     __version__: str
 
@@ -37,6 +40,8 @@ __all__ = [
     "GraphSVM",
     "MultiClassSVM",
     "MultiLabelSVM",
+    "PythonProblem",
+    "StructuredSVM",
     "__version__",
     "datasets",
     "errors",
@@ -52,6 +57,7 @@ __all__ = [
     "load",
     "make_synth1",
     "make_synth2",
+    "path",
     "plot_convergence",
     "problems",
     "reporting",
@@ -65,7 +71,10 @@ _HOMES = {
     "GraphSVM": "estimators.graph",
     "MultiClassSVM": "estimators.multi_class",
     "MultiLabelSVM": "estimators.multi_label",
+    "PythonProblem": "problems.python_problem",
+    "StructuredSVM": "estimators.structured",
     "load": "estimators.saving",
+    "path": "solvers.path",
     "plot_convergence": "reporting.plots",
 }
 

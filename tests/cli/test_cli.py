@@ -13,7 +13,7 @@ import maxmargin as mm
 from maxmargin.cli import demonstration
 from maxmargin.cli.main import run
 from maxmargin.formats import GraphData, MultiLabelData, write_graphs, write_libsvm_multilabel
-from maxmargin.solvers import SoftBCFW
+from maxmargin.solvers.loop import Solver
 
 
 @pytest.fixture(autouse=True)
@@ -182,7 +182,7 @@ def test_not_converged(folder, tmp_path, capsys):
 
 
 def test_interrupted_in_the_middle(folder, tmp_path, capsys, monkeypatch):
-    solve = SoftBCFW.solve
+    solve = Solver.solve
 
     class CtrlC:
         def start(self, *_):
@@ -195,7 +195,7 @@ def test_interrupted_in_the_middle(folder, tmp_path, capsys, monkeypatch):
             pass
 
     monkeypatch.setattr(
-        SoftBCFW, "solve", lambda self, problem, **options: solve(self, problem, **(options | {"monitor": CtrlC()}))
+        Solver, "solve", lambda self, problem, **options: solve(self, problem, **(options | {"monitor": CtrlC()}))
     )
     path = tmp_path / "a.mm"
     assert run(["train", str(folder / "toy.arff"), "--tol", "0", "-o", str(path)]) == 130
@@ -209,7 +209,7 @@ def test_interrupted_before_there_is_a_model(folder, capsys, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SoftBCFW, "solve", stop)
+    monkeypatch.setattr(Solver, "solve", stop)
     assert run(["train", str(folder / "toy.arff")]) == 130
     assert capsys.readouterr().err == "maxmargin: Interrupted before there was a model; nothing was written.\n"
 
@@ -419,7 +419,7 @@ def test_output_is_checked_before_anything_else(folder, capsys, tmp_path, monkey
     def never(*_, **__):
         raise AssertionError("training has begun")
 
-    monkeypatch.setattr(SoftBCFW, "solve", never)
+    monkeypatch.setattr(Solver, "solve", never)
     for option in ("-o", "--plot"):
         ends(capsys, ["train", folder / "toy.arff", option, tmp_path / "no" / "a.mm"], 4, "does not exist")
         ends(capsys, ["train", option, tmp_path], 4, "is a directory")
@@ -471,7 +471,7 @@ def test_an_error_inside_is_a_sentence_unless_debugging(folder, capsys, monkeypa
     def broken(*_, **__):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(SoftBCFW, "solve", broken)
+    monkeypatch.setattr(Solver, "solve", broken)
     ends(capsys, ["train", folder / "toy.arff"], 70, "ZeroDivisionError: oops", "MAXMARGIN_DEBUG=1")
     monkeypatch.setenv("MAXMARGIN_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):

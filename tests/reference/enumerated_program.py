@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.problems.layout import F_ROW, V_ROW
-from reference.enumeration import examples
+from reference.enumeration import examples, statistics
 
 
 def planes(graphs):
@@ -70,11 +70,12 @@ def _features(graphs, m, example, y, x, z):
         loss += a.losses[at]
         score += template.scores[y[i]] + (a.variable_scores[at] if len(a.variable_scores) else 0.0)
     for c, t in enumerate(structure.factor_templates):
-        template, states = graphs.factor_templates[t], tuple(int(y[v]) for v in structure.scopes[c])
-        if template.blocks[states] >= 0:
-            of_f[template.blocks[states]] += z[a.examples[m, F_ROW] + structure.factor_rows[c]]
-        at = example.table_start[c] + int(np.ravel_multi_index(states, template.n_states))
-        score += template.scores[states] + (a.factor_scores[at] if len(a.factor_scores) else 0.0)
+        template = graphs.factor_templates[t]
+        for entry, times in statistics(template, [int(y[v]) for v in structure.scopes[c]]).items():
+            if template.blocks.flat[entry] >= 0:
+                of_f[template.blocks.flat[entry]] += times * z[a.examples[m, F_ROW] + structure.factor_rows[c]]
+            at = example.table_start[c] + entry
+            score += times * (template.scores.flat[entry] + (a.factor_scores[at] if len(a.factor_scores) else 0.0))
     return np.concatenate([of_v.ravel(), of_f.ravel()]), loss, score
 
 

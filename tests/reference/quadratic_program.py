@@ -5,16 +5,20 @@ Python loops over `Structure`s and `Template`s write down.
 
     max  1/M sum_m weight_m [ (loss + fixed).mu_m - fixed.truth_m - 1/(2 rho) |d_m|^2 ] - lam/2 |w|^2
     s.t. lam M w = sum_m weight_m (phi(truth) - E_mu phi),   d = A mu (d = 0 if rho is None),   mu in its simplices
+
+The polytope of a structured factor is the convex hull of its labelings, one marginal each: those that it and its variables allow.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import clarabel
 import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.problems.layout import F_ROW, V_ROW
-from reference.enumeration import examples
+from reference.enumeration import examples, statistics
 
 
 def optimum(graphs, C, rho=None):
@@ -54,11 +58,11 @@ class _Program:
             self.values.append(coefficient)
         self.rhs.append(value)
 
-    def weigh(self, feature_row, blocks, block, offset, share, marginal, is_truth):
+    def weigh(self, feature_row, times, block, offset, share, marginal, is_truth):
         """E_mu phi on the left, phi(truth) on the right of: lam M w + sum weight E phi = sum weight phi(truth)."""
         if block < 0:
             return
-        for k, value in enumerate(feature_row):
+        for k, value in enumerate(times * feature_row):
             if value != 0.0:
                 at = offset + block * len(feature_row) + k
                 if marginal is not None:
@@ -81,7 +85,7 @@ class _Program:
                     g.arrays.variable_scores[start + k] if len(g.arrays.variable_scores) else 0.0
                 )
                 own.append(self.marginal(share, fixed + g.arrays.losses[start + k], fixed, k == labels[i], M))
-                self.weigh(row, None, template.blocks[k], 0, share, own[-1], k == labels[i])
+                self.weigh(row, 1.0, template.blocks[k], 0, share, own[-1], k == labels[i])
             self.equality([(one, 1.0) for one in own if one is not None], 1.0)
             marginals.append(own)
         factor_offset = g.n_variable_blocks * self.p
@@ -91,13 +95,18 @@ class _Program:
             scope = structure.scopes[c]
             sums = [[[] for _ in range(n)] for n in shape]
             own = []
-            for number, states in enumerate(np.ndindex(*shape)):
-                fixed = template.scores[states] + (
-                    g.arrays.factor_scores[start + number] if len(g.arrays.factor_scores) else 0.0
-                )
+            for states in itertools.product(*(range(n) for n in shape)):
+                used = statistics(template, list(states))
                 is_truth = all(labels[v] == k for v, k in zip(scope, states, strict=True))
+                fixed = 0.0
+                for entry, times in used.items():
+                    extra = g.arrays.factor_scores[start + entry] if len(g.arrays.factor_scores) else 0.0
+                    fixed += times * (template.scores.ravel()[entry] + extra)
+                if template.name != "table" and any(marginals[v][k] is None for v, k in zip(scope, states, strict=True)):
+                    continue
                 one = self.marginal(share, fixed, fixed, is_truth, M)
-                self.weigh(row, None, template.blocks[states], factor_offset, share, one, is_truth)
+                for entry, times in used.items():
+                    self.weigh(row, times, template.blocks.ravel()[entry], factor_offset, share, one, is_truth)
                 if one is not None:
                     own.append((one, 1.0))
                     for j, k in enumerate(states):

@@ -183,9 +183,9 @@ def test_options_are_checked_in_sentences(problem, options, sentence):
 
 def test_unknown_solver_lists_the_known_ones():
     with pytest.raises(OptionError, match=r"solver='magic' is not known; use \"auto\" or one of: .*soft-bcfw"):
-        make_solver("magic")
+        make_solver("magic", None)
     with pytest.raises(OptionError, match="neither a name nor a solver object"):
-        make_solver(3)
+        make_solver(3, None)
 
 
 def test_problems_without_labels_are_refused(problem):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from maxmargin.problems import FactorGraphs, Features, Structure, Template
+from maxmargin.problems.losses import variable_losses
 from maxmargin.solvers import SoftBCFW, Status
 from reference.quadratic_program import optimum
 from reference.random_problems import random_problem
@@ -123,3 +125,21 @@ def test_the_weights_have_the_reported_value():
         value = 0.5 / C * result.weights @ result.weights + np.mean(problem.arrays.weight * hinge)
         # The certified primal is an upper bound of it, and tight because the gap is.
         assert result.dual - SLACK <= value <= result.primal + SLACK
+
+
+@pytest.mark.parametrize("state", [0, 1])
+def test_pairs_of_variables_with_a_forbidden_state(state):
+    """Binary pairs have a faster way to their bounds, which must not meet an infinite score."""
+    pairs = [(0, 1), (1, 2), (0, 2)]
+    scores = np.zeros(2)
+    scores[state] = -np.inf
+    truth = [0, 1 - state, 1]
+    structure = Structure([0, 1, 0], [0, 0, 0], [0] * 3, [0] * 3, pairs)
+    problem = FactorGraphs(
+        [structure], [0, 0], [Template([0, 1]), Template([2, 3], scores)], [Template(np.arange(4).reshape(2, 2))],
+        Features(np.ones((2, 1))), Features.constant(), [0, 1], [0, 0], [*truth, *truth],
+        variable_losses(np.array([*truth, *truth]), np.full(6, 2), np.array([3, 3]), "hamming"),
+    )  # fmt: skip
+    result = SoftBCFW().solve(problem, 10.0, tol=1e-4, max_passes=5000)
+    assert result.dual - SLACK <= optimum(problem, 10.0) <= result.primal + SLACK
+    assert result.status is Status.CONVERGED

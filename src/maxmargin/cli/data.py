@@ -2,17 +2,22 @@
 
 Conventions
 -----------
-The ending decides: ``.arff`` is Mulan, ``.svm``, ``.libsvm`` and ``.txt`` are LIBSVM's multi-label text, each also with
-``.gz``, ``.xz`` or ``.bz2`` after it; ``.npz`` holds graphs. Labels go by their names.
+The ending decides: ``.arff`` is Mulan, ``.svm``, ``.libsvm`` and ``.txt`` are LIBSVM's text, each also with ``.gz``, ``.xz``
+or ``.bz2`` after it; ``.npz`` holds graphs (`formats.graphs`), or sequences or rows (`cli.arrays`). Labels go by their names.
+
+What a file holds says its task, if neither ``--task`` nor a model does: LIBSVM's text with one label on every line, and an npz
+with one label a row, are binary or multi-class, by the number of labels.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from maxmargin.cli.names import TASKS
 from maxmargin.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -20,7 +25,8 @@ if TYPE_CHECKING:
 
 _COMPRESSED = (".gz", ".xz", ".bz2")
 _LIBSVM = (".svm", ".libsvm", ".txt")
-TASKS = ("multi-label", "graph")
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_CLASSES = ("binary", "multi-class")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +36,18 @@ class Dataset:
     path: str
     task: str
     inputs: Any
+    #: None if the file has no labels.
     targets: Any
     feature_names: list[str] | None
 
     def __len__(self) -> int:
-        return len(self.inputs) if self.task == "graph" else int(self.inputs.shape[0])
+        return len(self.inputs) if self.task in ("chain", "graph") else int(self.inputs.shape[0])
+
+    def labelled(self) -> Dataset:
+        """The same, after a look whether there are labels."""
+        if self.targets is None:
+            raise DataError(f"{self.path} has no labels to compare with: the array 'y' is missing.")
+        return self
 
 
 class NamedColumns:
@@ -59,9 +72,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--n-labels", type=int, metavar="N", help="the last N attributes of an ARFF file are the labels"
     )
-    parser.add_argument(
-        "--split", type=int, metavar="N", help="of an .npz file, use the graphs whose entry in 'split' is N"
-    )
+    parser.add_argument("--split", type=int, metavar="N", help="of an .npz file, use what has N in the array 'split'")
 
 
 def read_data(path: str, args: argparse.Namespace, model: Any = None) -> Dataset:
@@ -76,17 +87,20 @@ def read_data(path: str, args: argparse.Namespace, model: Any = None) -> Dataset
         Its labels and features must be those of the file.
     """
     kind = _kind(path)
-    task = "graph" if kind == "npz" else "multi-label"
-    if args.task is not None and args.task != task:
-        raise OptionError(f"{path} holds {task} data, but --task is {args.task}.")
-    if model is not None and model.task != task:
-        raise DataError(f"{path} holds {task} data, but the model is for the task {model.task}.")
-    if task == "graph":
-        return _read_graphs(path, args)
-    data = _read_libsvm(path, model) if kind == "libsvm" else _read_arff(path, args, model)
-    names = data.label_names
-    Y = data.Y if model is None else _columns_of(model, data, path)
-    return Dataset(path, task, data.X, NamedColumns(data.Y, names) if model is None else Y, data.feature_names)
+    if model is not None and args.task not in (None, model.task):
+        raise OptionError(f"--task is {args.task}, but the model is for the task {model.task}.")
+    if kind == "npz":
+        return _read_npz(path, args, model)
+    return _read_libsvm(path, args, model) if kind == "libsvm" else _read_arff(path, args, model)
+
+
+def _task(path: str, found: str, possible: tuple[str, ...], args: argparse.Namespace, model: Any) -> str:
+    """The task: what the model or the user says, if the file can be read so; else what was found in the file."""
+    if model is not None and model.task not in possible:
+        raise DataError(f"{path} holds {found} data, but the model is for the task {model.task}.")
+    if args.task is not None and args.task not in possible:
+        raise OptionError(f"{path} holds {found} data, but --task is {args.task}.")
+    return str(args.task or (found if model is None else model.task))
 
 
 def _kind(path: str) -> str:
@@ -102,11 +116,41 @@ def _kind(path: str) -> str:
         return "npz"
     raise DataError(
         f"{path}: the ending says nothing about the format; expected .arff (Mulan), .svm, .libsvm or .txt (LIBSVM), "
-        "possibly with .gz, .xz or .bz2 after it, or .npz (graphs)."
+        "possibly with .gz, .xz or .bz2 after it, or .npz (graphs, sequences, rows)."
     )
 
 
-def _read_graphs(path: str, args: argparse.Namespace) -> Dataset:
+def _classes_or(labels: list[Any] | None) -> str:
+    """The task of data with one label an example."""
+    return "binary" if len(set(labels or ())) <= 2 else "multi-class"
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# npz
+
+
+def _read_npz(path: str, args: argparse.Namespace, model: Any) -> Dataset:
+    from maxmargin.cli.arrays import holds_graphs, read_arrays
+
+    if holds_graphs(path):
+        task = _task(path, "graph", ("graph",), args, model)
+        return _read_graphs(path, args, task)
+    data = read_arrays(path, args.split)
+    targets = data.targets
+    if targets is None and model is None:
+        raise DataError(f"{path} has no labels: the array 'y' is missing.")
+    if data.kind == "classes":
+        # Rows without labels are for any model of rows.
+        unknown = ("multi-label",) if targets is None else ()
+        task = _task(path, _classes_or(targets), (*_CLASSES, *unknown), args, model)
+    else:
+        task = _task(path, data.kind, (data.kind,), args, model)
+    if task == "multi-label" and model is None and data.class_names is not None:
+        targets = NamedColumns(targets, data.class_names)
+    return Dataset(path, task, data.inputs, targets, None)
+
+
+def _read_graphs(path: str, args: argparse.Namespace, task: str) -> Dataset:
     from maxmargin.formats import read_graphs
 
     data = read_graphs(path, args.split)
@@ -115,25 +159,79 @@ def _read_graphs(path: str, args: argparse.Namespace) -> Dataset:
     if all(name.isdigit() for name in names) or len(set(names)) < len(names):
         names = list(range(len(names)))
     labels = [[names[k] if k >= 0 else None for k in row.tolist()] for row in data.labels]
-    return Dataset(path, "graph", data.graphs, labels, None)
+    return Dataset(path, task, data.graphs, labels, None)
 
 
-def _read_libsvm(path: str, model: Any) -> MultiLabelData:
+# --------------------------------------------------------------------------------------------------------------------
+# LIBSVM's text
+
+
+def _read_libsvm(path: str, args: argparse.Namespace, model: Any) -> Dataset:
     from maxmargin.formats import read_libsvm_multilabel
 
     if model is None:
-        return read_libsvm_multilabel(path)
-    names = known_feature_names(model)
-    # The first index of the training file decides for all: a test file need not have that feature.
-    return read_libsvm_multilabel(
-        path,
-        n_features=model.n_features_in_,
-        label_names=[str(label) for label in model.classes_],
-        zero_based="auto" if names is None or names[0] not in ("0", "1") else names[0] == "0",
-    )
+        data = read_libsvm_multilabel(path)
+        single = bool((data.Y.sum(axis=1) == 1).all())
+        found = _classes_or(_one_label(data, None)) if single else "multi-label"
+        task = _task(path, found, (*_CLASSES, "multi-label") if single else ("multi-label",), args, None)
+    else:
+        task = _task(path, "multi-label", (*_CLASSES, "multi-label"), args, model)
+        names = known_feature_names(model)
+        data = read_libsvm_multilabel(
+            path,
+            n_features=model.n_features_in_,
+            label_names=_spellings(model),
+            # The first index of the training file decides for all: a test file need not have that feature.
+            zero_based="auto" if names is None or names[0] not in ("0", "1") else names[0] == "0",
+        )
+    if task == "multi-label":
+        return _multi_label(path, data, model)
+    check_feature_names(path, data.feature_names, model)
+    return Dataset(path, task, data.X, _one_label(data, model), data.feature_names)
 
 
-def _read_arff(path: str, args: argparse.Namespace, model: Any) -> MultiLabelData:
+def _spellings(model: Any) -> list[str]:
+    """The labels as a file may have them: of a classifier, 1 is also +1, and 0, if it is no class, is an unknown one."""
+    names = [str(label) for label in model.classes_]
+    if model.task == "multi-label" or not _all_whole(names):
+        return names
+    return [*names, *(f"+{name}" for name in names if name[0] != "-"), *([] if "0" in names else ["0"])]
+
+
+def _one_label(data: MultiLabelData, model: Any) -> list[Any]:
+    """The label of each example, a number if all are; None where there is none that the model knows."""
+    names: list[Any] = list(data.label_names)
+    if _all_whole(names):
+        names = [int(name) for name in names]
+        if model is not None and 0 not in model.classes_.tolist():
+            names = [name or None for name in names]
+    first = data.Y.argmax(axis=1)
+    return [names[k] if n == 1 else None for k, n in zip(first, data.Y.sum(axis=1), strict=True)]
+
+
+def _all_whole(names: list[str]) -> bool:
+    return all(_INTEGER.fullmatch(name) for name in names)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# ARFF
+
+
+def _read_arff(path: str, args: argparse.Namespace, model: Any) -> Dataset:
+    task = _task(path, "multi-label", ("multi-label", "binary"), args, model)
+    if task == "multi-label":
+        return _multi_label(path, _read_mulan(path, args, model), model)
+    from maxmargin.formats import read_mulan
+
+    n_labels = 1 if args.xml is None and args.n_labels is None else args.n_labels
+    data = read_mulan(path, args.xml, n_labels)
+    if len(data.label_names) != 1:
+        raise DataError(f"{path} has {len(data.label_names)} labels; the task binary needs one, of zeros and ones.")
+    check_feature_names(path, data.feature_names, model)
+    return Dataset(path, task, data.X, data.Y[:, 0].tolist(), data.feature_names)
+
+
+def _read_mulan(path: str, args: argparse.Namespace, model: Any) -> MultiLabelData:
     from maxmargin.formats import read_mulan
 
     try:
@@ -149,16 +247,20 @@ def _read_arff(path: str, args: argparse.Namespace, model: Any) -> MultiLabelDat
         raise
 
 
+# --------------------------------------------------------------------------------------------------------------------
+# Names
+
+
+def _multi_label(path: str, data: MultiLabelData, model: Any) -> Dataset:
+    targets = NamedColumns(data.Y, data.label_names) if model is None else _columns_of(model, data, path)
+    return Dataset(path, "multi-label", data.X, targets, data.feature_names)
+
+
 def _columns_of(model: Any, data: MultiLabelData, path: str) -> Any:
     """The targets in the order of the model's labels, after a look at all names."""
     import numpy as np
 
-    expected = known_feature_names(model)
-    if expected is not None and data.feature_names != expected and len(expected) == len(data.feature_names):
-        k = next(k for k, (one, other) in enumerate(zip(data.feature_names, expected, strict=True)) if one != other)
-        raise DataError(
-            f"{path}: feature {k} is {data.feature_names[k]!r}, but the model was trained with {expected[k]!r} there."
-        )
+    check_feature_names(path, data.feature_names, model)
     classes = [str(label) for label in model.classes_]
     if len(classes) != len(data.label_names):
         raise DataError(f"{path} has {len(data.label_names)} labels, but the model has {len(classes)}.")
@@ -169,6 +271,14 @@ def _columns_of(model: Any, data: MultiLabelData, path: str) -> Any:
         raise DataError(f"{path} has the label {unknown[0]!r}, which the model does not know.")
     place = {name: i for i, name in enumerate(data.label_names)}
     return np.ascontiguousarray(data.Y[:, [place[name] for name in classes]])
+
+
+def check_feature_names(path: str, names: list[str], model: Any) -> None:
+    """Refuse features of other names than the model was trained with."""
+    expected = None if model is None else known_feature_names(model)
+    if expected is not None and names != expected and len(expected) == len(names):
+        k = next(k for k, (one, other) in enumerate(zip(names, expected, strict=True)) if one != other)
+        raise DataError(f"{path}: feature {k} is {names[k]!r}, but the model was trained with {expected[k]!r} there.")
 
 
 def known_feature_names(model: Any) -> list[str] | None:

@@ -9,7 +9,9 @@ from maxmargin.cli.exits import DONE, print_json
 
 SUMMARY = "compare predictions with the truth"
 DESCRIPTION = """\
-Print Hamming loss, subset accuracy, micro- and macro-F1 of a multi-label model, or node accuracy of a graph model."""
+Print the accuracy of a binary or multi-class model; Hamming loss, subset accuracy, micro- and macro-F1 of a multi-label
+model; the accuracy of tags and of whole sequences of a chain model; the accuracy of nodes of a graph model. Where
+inference is a relaxation, also the share of the labels that it left open, which rounding decided."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -81,9 +81,9 @@ def _model(path: str) -> dict[str, Any]:
     sizes = {"labels": len(model.classes_), "features": model.n_features_in_, "weights": len(result.weights)}
     if model.task == "multi-label":
         sizes["pairs"] = len(model.edges_)
-    else:
+    elif model.task == "graph":
         sizes["edge_features"] = model.n_edge_features_in_
-    return {
+    found = {
         "task": model.task,
         "status": str(result.status),
         "certificate": result.certificate,
@@ -93,14 +93,30 @@ def _model(path: str) -> dict[str, Any]:
         "n_passes": result.n_passes,
         "seconds": result.seconds,
         "solver": result.solver,
+        "reason": result.options.get("reason", ""),
         "C": float(model.C),
+        "kernel": describe_kernel(model),
         "inference": model.inference_,
         "library_version": read_header(path)["library_version"],
         "sizes": sizes,
         "labels": model.classes_.tolist(),
-        "strongest_weights": strongest_features(model, _STRONGEST),
-        "strongest_edges": strongest_edges(model, _STRONGEST),
     }
+    if model.kernel == "linear":
+        found["strongest_weights"] = strongest_features(model, _STRONGEST)
+    if model.task == "chain":
+        found["strongest_transitions"] = strongest_transitions(model, _STRONGEST)
+    elif model.task in ("multi-label", "graph"):
+        found["strongest_edges"] = strongest_edges(model, _STRONGEST)
+    return found
+
+
+def describe_kernel(model: Any) -> str:
+    """The kernel, its parameters, and how many rows the model is made of."""
+    if model.kernel == "linear":
+        return "linear"
+    gamma = f", gamma {model.gamma_:.6g}" if hasattr(model, "gamma_") else ""
+    degree = f", degree {model.degree}, coef0 {model.coef0:g}" if model.kernel == "poly" else ""
+    return f"{model.kernel}{gamma}{degree}; {len(model.support_)} of {model._n_rows} training rows count"
 
 
 def strongest_features(model: Any, count: int) -> dict[str, float]:
@@ -112,7 +128,20 @@ def strongest_features(model: Any, count: int) -> dict[str, float]:
     names = known_feature_names(model) or [f"x{k}" for k in range(model.n_features_in_)]
     order = np.argsort(-np.abs(model.coef_), axis=None, kind="stable")[:count]
     rows, columns = np.unravel_index(order, model.coef_.shape)
-    return {f"{model.classes_[i]}: {names[k]}": float(model.coef_[i, k]) for i, k in zip(rows, columns, strict=True)}
+    # A binary score is for the second class.
+    labels = model.classes_[-len(model.coef_) :]
+    return {f"{labels[i]}: {names[k]}": float(model.coef_[i, k]) for i, k in zip(rows, columns, strict=True)}
+
+
+def strongest_transitions(model: Any, count: int) -> dict[str, float]:
+    """The largest weights of neighbouring tags, and of first and last ones: "tag > tag", "start > tag", "tag > end"."""
+    tags = [str(tag) for tag in model.classes_]
+    named = {f"{one} > {two}": model.transition_coef_[i, j] for i, one in enumerate(tags) for j, two in enumerate(tags)}
+    if model.boundary:
+        named |= {f"start > {tag}": model.start_coef_[k] for k, tag in enumerate(tags)}
+        named |= {f"{tag} > end": model.end_coef_[k] for k, tag in enumerate(tags)}
+    order = sorted(named, key=lambda name: -abs(named[name]))[:count]
+    return {name: float(named[name]) for name in order}
 
 
 def strongest_edges(model: Any, count: int) -> dict[str, float]:

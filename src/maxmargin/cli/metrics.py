@@ -7,27 +7,53 @@ from typing import Any
 import numpy as np
 
 from maxmargin.cli.data import Dataset
+from maxmargin.errors import DataError
 
 NAMES = {
+    "accuracy": "accuracy",
     "hamming_loss": "Hamming loss",
     "subset_accuracy": "subset accuracy",
     "micro_f1": "micro-F1",
     "macro_f1": "macro-F1",
     "node_accuracy": "node accuracy",
+    "tag_accuracy": "tag accuracy",
+    "sequence_accuracy": "sequence accuracy",
+    "open_labels": "labels left open by the relaxation",
 }
 
 
 def evaluate_model(model: Any, data: Dataset) -> dict[str, float]:
     """Predict a data set and compare with its labels."""
-    if data.task == "graph":
-        return {"node_accuracy": model.score(data.inputs, data.targets)}
-    truth = np.asarray(data.targets) == 1
-    return multi_label_metrics(truth, _indicator(model, data.inputs))
+    targets = data.labelled().targets
+    if data.task in ("binary", "multi-class"):
+        return {"accuracy": model.score(data.inputs, targets)}
+    problem, found = model._predict(data.inputs)
+    if data.task == "multi-label":
+        predicted = found.labels.reshape(-1, len(model.classes_)) == 1
+        truth = np.asarray(targets) == 1
+        if truth.shape != predicted.shape:
+            raise DataError(f"{data.path} has labels of shape {truth.shape}; the model predicts {predicted.shape}.")
+        metrics = multi_label_metrics(truth, predicted)
+    else:
+        metrics = labeling_metrics(data.task, targets, model._present(found.labels, problem))
+    if found.ambiguous is not None:
+        metrics["open_labels"] = float(found.ambiguous.mean())
+    return metrics
 
 
-def _indicator(model: Any, X: Any) -> Any:
-    found = model._predict(X)[1].labels
-    return found.reshape(-1, len(model.classes_)) == 1
+def labeling_metrics(task: str, truth: list[Any], predicted: list[Any]) -> dict[str, float]:
+    """Share of the known labels (not None) that are right; of chains, also that of sequences all right."""
+    right = [
+        [one == other for one, other in zip(row, guess.tolist(), strict=True) if one is not None]
+        for row, guess in zip(truth, predicted, strict=True)
+    ]
+    known = sum(map(len, right))
+    if known == 0:
+        raise DataError("No label of this data is known: there is nothing to compare with.")
+    share = sum(map(sum, right)) / known
+    if task == "graph":
+        return {"node_accuracy": share}
+    return {"tag_accuracy": share, "sequence_accuracy": sum(map(all, right)) / len(right)}
 
 
 def multi_label_metrics(truth: Any, predicted: Any) -> dict[str, float]:

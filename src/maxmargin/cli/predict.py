@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from maxmargin.cli.data import add_data_options, read_data
 from maxmargin.cli.exits import DONE, check_output, to_json, writing
 
 SUMMARY = "predict with a model"
 DESCRIPTION = """\
-Print the predicted labels, one line an example: the labels of a multi-label example with commas between them (an
-empty line if it has none), the labels of a graph's nodes with spaces between them."""
+Print the predicted labels, one line an example: a class; the labels of a multi-label example with commas between them
+(an empty line if it has none); the tags of a sequence, or the labels of a graph's nodes, with spaces between them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", help=".arff, .svm, .libsvm, .txt or .npz file")
     add_data_options(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to the standard output")
-    parser.add_argument("--json", action="store_true", help="one JSON object, with scores and upper bounds")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object, with scores and, of structures, upper bounds"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,26 +33,14 @@ def run(args: argparse.Namespace) -> int:
 
     model = load(args.model)
     data = read_data(args.data, args, model)
-    labels, scores, bounds = model.predict(data.inputs, return_bound=True)
-    if model.task == "multi-label":
-        if not isinstance(labels, list):
-            labels = [model.classes_[row == 1].tolist() for row in labels]
-        between = ","
-    else:
-        labels = [row.tolist() for row in labels]
-        between = " "
+    found = _classes(model, data.inputs) if model.task in ("binary", "multi-class") else _structures(model, data.inputs)
     if args.json:
-        text = to_json(
-            {
-                "task": model.task,
-                "inference": model.inference_,
-                "predictions": labels,
-                "scores": scores,
-                "bounds": bounds,
-            }
-        )
+        text = to_json({"task": model.task, "inference": model.inference_, **found})
     else:
-        text = "\n".join(between.join(map(str, row)) for row in labels)
+        between = "," if model.task == "multi-label" else " "
+        text = "\n".join(
+            between.join(map(str, one)) if isinstance(one, list) else str(one) for one in found["predictions"]
+        )
     if args.output is None:
         sys.stdout.write(text + "\n")
     else:
@@ -58,3 +49,16 @@ def run(args: argparse.Namespace) -> int:
         with writing(args.output), atomic_write(args.output) as stream:
             stream.write((text + "\n").encode())
     return DONE
+
+
+def _classes(model: Any, X: Any) -> dict[str, Any]:
+    return {"predictions": model.predict(X).tolist(), "scores": model.decision_function(X)}
+
+
+def _structures(model: Any, X: Any) -> dict[str, Any]:
+    labels, scores, bounds = model.predict(X, return_bound=True)
+    if model.task != "multi-label":
+        labels = [row.tolist() for row in labels]
+    elif not isinstance(labels, list):
+        labels = [model.classes_[row == 1].tolist() for row in labels]
+    return {"predictions": labels, "scores": scores, "bounds": bounds}

@@ -6,6 +6,7 @@ import argparse
 import os
 from typing import Any
 
+from maxmargin.cli import names
 from maxmargin.cli.data import Dataset, add_data_options, read_data
 from maxmargin.cli.exits import DONE, INTERRUPTED, NOT_CONVERGED, check_output, print_json, say, writing
 from maxmargin.errors import OptionError
@@ -13,11 +14,12 @@ from maxmargin.errors import OptionError
 SUMMARY = "train a model; without DATA, a demonstration"
 DESCRIPTION = """\
 Train a model and say how far from optimal it is. DATA is an .arff file (Mulan; labels named by the .xml beside
-it), an .svm, .libsvm or .txt file (LIBSVM's multi-label text), either possibly with .gz, .xz or .bz2, or an .npz file
-of graphs.
+it), an .svm, .libsvm or .txt file (LIBSVM's text, with one or with several labels a line), either possibly with .gz,
+.xz or .bz2, or an .npz file of rows, sequences or graphs.
 
 Without DATA, two models are trained on a generated set whose labels depend on each other, one that knows of pairs of
 labels and one that does not, each with C chosen on held-out data, and their test losses are compared."""
+_NEED_DATA = ("task", "xml", "n_labels", "split", "edges", "edge_weights", "test", "kernel", "gamma", "degree")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,13 +32,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--edge-weights", choices=("full", "potts"), help="weights of an edge's classes (graph; default: full)"
     )
-    parser.add_argument("--solver", default="auto", metavar="NAME", help="default: auto")
+    parser.add_argument(
+        "--solver", default="auto", metavar="NAME", help=f"auto, {', '.join(names.SOLVERS)} (default: auto)"
+    )
+    parser.add_argument(
+        "--inference", default="auto", metavar="NAME", help=f"auto, {', '.join(names.ENGINES)} (default: auto)"
+    )
+    parser.add_argument(
+        "--kernel", choices=names.KERNELS, help="of the features of examples, positions or nodes (default: linear)"
+    )
+    parser.add_argument(
+        "--gamma",
+        type=scale_or_number,
+        metavar="G",
+        help="of rbf and poly: a number, or scale, 1 / (p var X) (default: scale)",
+    )
+    parser.add_argument("--degree", type=int, metavar="D", help="of poly (default: 3)")
     parser.add_argument("-C", type=float, help="strength of the loss against the regulariser (default: 1)")
     parser.add_argument(
         "--loss",
         default="hamming",
         metavar="NAME",
-        help="hamming (fraction of wrong labels) or count (default: hamming)",
+        help="hamming (fraction of wrong labels), count, or zero-one (binary, multi-class) (default: hamming)",
     )
     parser.add_argument(
         "--tol", type=float, metavar="T", help="certified gap at which to stop, in units of the loss (default: 0.001)"
@@ -68,15 +85,17 @@ def run(args: argparse.Namespace) -> int:
     if args.data is None:
         from maxmargin.cli.demonstration import run_demonstration
 
-        for option in ("task", "xml", "n_labels", "split", "edges", "edge_weights", "test"):
+        for option in _NEED_DATA:
             if getattr(args, option) is not None:
                 raise OptionError(f"--{option.replace('_', '-')} needs DATA; without it, train runs its demonstration.")
         if not args.quiet:
             announce_compilation()
         compile_aside()
         return run_demonstration(args)
-    model = make_model(args, _early_task(args))
+    # Options that cannot be are found before the data is read, which says the task if nothing else does.
+    make_model(args, args.task or _early_task(args))
     data = read_data(args.data, args)
+    model = make_model(args, data.task)
     compile_aside()
     model.fit(data.inputs, data.targets)
     if data.feature_names is not None:
@@ -92,19 +111,30 @@ def run(args: argparse.Namespace) -> int:
     return exit_code([model.result_])
 
 
+def scale_or_number(text: str) -> float | str:
+    """What ``--gamma`` may be."""
+    return text if text == "scale" else float(text)
+
+
 def _early_task(args: argparse.Namespace) -> str:
-    """The task, from the name of the file alone, so that options are checked before data is read."""
-    return args.task or ("graph" if str(args.data).lower().endswith(".npz") else "multi-label")
+    """A task that takes the options, whatever the data turns out to be."""
+    if args.edges is not None:
+        return "multi-label"
+    return "graph" if args.edge_weights is not None else "binary"
 
 
 def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
     """The estimator that the options describe, with its parameters checked."""
-    from maxmargin.estimators import GraphSVM, MultiLabelSVM
     from maxmargin.estimators.base import check_parameters
+    from maxmargin.estimators.saving import TASKS
 
     options: dict[str, Any] = {
         "C": 1.0 if args.C is None else args.C,
         "solver": args.solver,
+        "inference": args.inference,
+        "kernel": args.kernel or "linear",
+        "gamma": "scale" if args.gamma is None else args.gamma,
+        "degree": 3 if args.degree is None else args.degree,
         "loss": args.loss,
         "tol": 1e-3 if args.tol is None else args.tol,
         "max_passes": args.max_passes,
@@ -115,17 +145,15 @@ def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
         "n_jobs": -1,
         "verbose": 0 if args.quiet else 1,
     }
-    model: Any
-    if task == "graph":
-        if args.edges is not None:
-            raise OptionError(
-                "--edges is for multi-label data; the edges of graphs come with the data (see --edge-weights)."
-            )
-        model = GraphSVM(**options, edge_weights=args.edge_weights or "full")
-    else:
-        if args.edge_weights is not None:
-            raise OptionError("--edge-weights is for graphs; see --edges for multi-label data.")
-        model = MultiLabelSVM(**options, edges=args.edges or "full")
+    if args.edges is not None and task != "multi-label":
+        raise OptionError(
+            f"--edges is for multi-label data, and this is {task} data; the edges of graphs come with the data (see "
+            "--edge-weights)."
+        )
+    if args.edge_weights is not None and task != "graph":
+        raise OptionError(f"--edge-weights is for graphs, and this is {task} data; see --edges for multi-label data.")
+    options |= {name: getattr(args, name) for name in ("edges", "edge_weights") if getattr(args, name) is not None}
+    model = TASKS[task](**options)
     model.set_params(**changes)
     check_parameters(model)
     return model
@@ -200,6 +228,7 @@ def report(args: argparse.Namespace, model: Any) -> dict[str, Any]:
         "solver": result.solver,
         "options": result.options,
         "inference": model.inference_,
+        "kernel": model.kernel,
         "n_labels": len(model.classes_),
         "n_features": model.n_features_in_,
         "n_weights": len(result.weights),
@@ -209,18 +238,20 @@ def report(args: argparse.Namespace, model: Any) -> dict[str, Any]:
 def _print(
     args: argparse.Namespace, model: Any, data: Dataset, test: dict[str, float] | None, saved: list[str]
 ) -> None:
+    from maxmargin.cli.info import describe_kernel
     from maxmargin.cli.metrics import describe
     from maxmargin.solvers.result import CERTIFICATES
 
     result = model.result_
     pairs = f", {len(model.edges_)} pairs" if model.task == "multi-label" else ""
-    noun = "graphs" if model.task == "graph" else "examples"
+    noun = {"graph": "graphs", "chain": "sequences"}.get(model.task, "examples")
     sizes = f"{len(data)} {noun}, {model.n_features_in_} features, {len(model.classes_)} labels{pairs}"
-    print(f"data         {data.path}: {sizes}")
-    print(
-        f"training     {result.status} after {result.n_passes} passes, {result.seconds:.2f} s "
-        f"({result.solver}, C = {model.C:g})"
-    )
+    print(f"data         {data.path}: {sizes} ({model.task})")
+    if model.kernel != "linear":
+        print(f"kernel       {describe_kernel(model)}")
+    print(f"solver       {result.solver}: {result.options.get('reason', '')}")
+    print(f"inference    {model.inference_}")
+    print(f"training     {result.status} after {result.n_passes} passes, {result.seconds:.2f} s (C = {model.C:g})")
     print(f"objective    between {result.dual:.6g} and {result.primal:.6g}: gap {result.gap:.2g}, tol {model.tol:g}")
     print(f"certificate  {result.certificate}: {CERTIFICATES[result.certificate]}")
     if test is not None:

@@ -7,7 +7,7 @@ Names that end in an underscore appear with `fit`. ``result_.weights`` is the fl
 and the edges' coefficients are views of.
 
 The constant feature of ``fit_intercept`` is the last column of the features that the problem sees, and is regularised
-like the rest.
+like the rest. What a kernel makes of features stands in `feature_space`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from maxmargin.errors import DataError, OptionError
+from maxmargin.estimators.feature_space import KERNELS, keep_support
 from maxmargin.inference import ENGINES, Engine, choose, engine
 from maxmargin.problems import FactorGraphs, Features
 from maxmargin.solvers import SOLVERS, make_solver
@@ -31,8 +33,6 @@ from maxmargin.solvers.result import Result
 
 if TYPE_CHECKING:
     from maxmargin.reporting.progress import ProgressMonitor
-
-_LOSSES = ("hamming", "count")
 
 
 class StructuredEstimator(BaseEstimator):
@@ -70,10 +70,20 @@ class StructuredEstimator(BaseEstimator):
     C_path : sequence of float, optional
         Train for these values too, from small to large, each from the one before; ``path_`` has their results. The model
         is that of C.
+    kernel : "linear", "rbf", "poly", "precomputed" or callable
+        Inner products of feature rows (see `maxmargin.estimators.feature_space`); a callable takes two matrices. Weights of
+        factors are always linear.
+    gamma : "scale" or float
+        Of "rbf" and "poly"; "scale" is 1 / (p * X.var()).
+    degree : int, coef0 : float
+        Of "poly".
     """
 
     #: Name in model files and on the command line.
     task = ""
+    #: The names that `loss` may have, and `kernel`.
+    losses: tuple[str, ...] = ("hamming", "count")
+    kernels: tuple[str, ...] = KERNELS
     result_: Result
 
     def __init__(
@@ -93,6 +103,10 @@ class StructuredEstimator(BaseEstimator):
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         C_path: Any = None,
+        kernel: Any = "linear",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
     ) -> None:
         self.C = C
         self.solver = solver
@@ -108,6 +122,23 @@ class StructuredEstimator(BaseEstimator):
         self.warm_start = warm_start
         self.checkpoint = checkpoint
         self.C_path = C_path
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "coef_" and "dual_coef_" in vars(self):
+            raise AttributeError(
+                "With a kernel there are no weights of features, coef_; the model is in dual_coef_, support_ and "
+                "support_vectors_."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        return tags
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a model file, which `maxmargin.load` reads.
@@ -123,10 +154,10 @@ class StructuredEstimator(BaseEstimator):
 
     # ------------------------------------------------------------------------------------------------ training
 
-    def _train(self, problem: FactorGraphs) -> None:
-        """Solve the problem; sets ``result_`` and ``inference_``."""
+    def _train(self, problem: FactorGraphs, features: Features) -> None:
+        """Solve the problem; sets ``result_``, ``inference_``, and the support among the rows of `features`."""
         solver = make_solver(self.solver, problem)
-        shape = _shape(problem)
+        shape = _shape(problem), self.kernel, self.gamma, self.degree, self.coef0
         going_on = self.warm_start and getattr(self, "_shape", None) == shape
         state = self.result_.state if going_on else None
         monitor = _monitor(int(self.verbose))
@@ -152,6 +183,7 @@ class StructuredEstimator(BaseEstimator):
                 monitor.close()
         self.result_ = self.path_[C]
         self.inference_ = _describe(*self._engine(problem))
+        keep_support(self, features, problem.split_weights(self.result_.weights)[0])
         self._shape = shape
 
     # ------------------------------------------------------------------------------------------------ prediction
@@ -195,8 +227,9 @@ def check_parameters(estimator: StructuredEstimator) -> None:
         raise OptionError(f"verbose={p['verbose']!r} is not possible; it must be 0 or a positive whole number.")
     _check_name("solver", p["solver"], ("auto", *SOLVERS), "solve")
     _check_name("inference", p["inference"], ("auto", *ENGINES), "maximise")
-    if isinstance(p["loss"], str) and p["loss"] not in _LOSSES:
-        raise OptionError(f"loss={p['loss']!r} is not known; use {_quoted(_LOSSES)} or a table of costs.")
+    if isinstance(p["loss"], str) and p["loss"] not in estimator.losses:
+        raise OptionError(f"loss={p['loss']!r} is not known; use {_quoted(estimator.losses)} or a table of costs.")
+    _check_kernel(estimator)
     seed = p["random_state"]
     if not (
         seed is None or isinstance(seed, np.random.Generator | np.random.RandomState) or (_is_whole(seed) and seed >= 0)
@@ -210,6 +243,28 @@ def check_parameters(estimator: StructuredEstimator) -> None:
         if not isinstance(p["checkpoint"], str | os.PathLike):
             raise OptionError(f"checkpoint={p['checkpoint']!r} is not possible; it must be a path, or None.")
         check_writable(p["checkpoint"])
+
+
+def _check_kernel(estimator: StructuredEstimator) -> None:
+    kernel, gamma = estimator.kernel, estimator.gamma
+    named = isinstance(kernel, str)
+    if named and kernel in KERNELS and kernel not in estimator.kernels:
+        raise OptionError(
+            f"kernel={kernel!r} is not possible for {type(estimator).__name__}, whose examples have many rows each; "
+            f"use {_quoted(estimator.kernels)} or a function of two matrices."
+        )
+    if isinstance(kernel, type) or not (kernel in estimator.kernels if named else callable(kernel)):
+        raise OptionError(
+            f"kernel={kernel!r} is not known; use {_quoted(estimator.kernels)} or a function of two matrices."
+        )
+    if not (gamma == "scale" if isinstance(gamma, str) else _is_real(gamma) and math.isfinite(gamma) and gamma > 0):
+        raise OptionError(f'gamma={gamma!r} is not possible; it must be "scale" or a finite number above 0.')
+    if not (_is_whole(estimator.degree) and estimator.degree >= 1):
+        raise OptionError(f"degree={estimator.degree!r} is not possible; it must be a whole number of at least 1.")
+    if not (_is_real(estimator.coef0) and math.isfinite(estimator.coef0) and estimator.coef0 >= 0):
+        raise OptionError(
+            f"coef0={estimator.coef0!r} is not possible; it must be a finite number that is not negative."
+        )
 
 
 def _check_name(parameter: str, value: Any, known: tuple[str, ...], method: str) -> None:
@@ -283,15 +338,6 @@ def check_features(X: Any, name: str = "X") -> Features:
     if features.shape[1] == 0:
         raise DataError(f"{name} has 0 feature(s) (shape={features.shape}) while a minimum of 1 is required.")
     return features
-
-
-def with_constant(features: Features) -> Features:
-    """The features and a last column of ones; CSR stays CSR, float32 stays float32."""
-    matrix = features.matrix()
-    ones = np.ones((features.shape[0], 1), matrix.dtype)
-    if features.sparse:
-        return Features(sp.hstack([matrix, sp.csr_array(ones)], format="csr"), features.name)
-    return Features(np.hstack([matrix, ones]), features.name)
 
 
 def remember_columns(estimator: StructuredEstimator, X: Any) -> None:

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from sklearn.utils import Tags
 
 from maxmargin.errors import DataError
-from maxmargin.estimators.naming import name_blocks
+from maxmargin.estimators.feature_space import name_blocks
 from maxmargin.estimators.one_variable import OneVariableClassifier
 from maxmargin.problems import FactorGraphs, binary_problem
 
 
 class BinarySVM(OneVariableClassifier):
-    """Linear classifier of two classes.
+    """Classifier of two classes.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class BinarySVM(OneVariableClassifier):
     class_weight : None, "balanced" or dict
         Weight of the examples of each class: "balanced" is n / (2 count), and a class left out of a dict has 1.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
-    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint : see there
+    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
         ``loss`` is "hamming" or "zero-one", which are the same here, or an array (2, 2) of costs
         ``loss[truth, predicted]`` with a diagonal of zeros. ``inference`` has nothing to do.
 
@@ -41,6 +41,8 @@ class BinarySVM(OneVariableClassifier):
         The classes found in y, sorted if they can be compared.
     coef_ : array (1, p), intercept_ : array (1,)
         Weights of the score; the intercept is 0 with ``fit_intercept=False``.
+    dual_coef_ : array (1, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
+        With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the rows.
     result_ : Result
         Status, certificate and history of training.
     inference_ : str

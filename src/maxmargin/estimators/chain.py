@@ -25,9 +25,8 @@ from maxmargin.estimators.base import (
     check_parameters,
     compare_columns,
     remember_columns,
-    with_constant,
 )
-from maxmargin.estimators.naming import name_blocks
+from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.problems import FactorGraphs, Features, chain_problem
 from maxmargin.problems.chains import stack_examples
@@ -48,9 +47,9 @@ class ChainSVM(StructuredPredictor):
         What the cost of a position is multiplied by, by its true tag: "balanced" is n / (K count) over all n positions,
         and a tag left out of a dict has 1.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
-    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path : see there
+    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
         ``loss`` may also be an array (K, K) of costs ``loss[truth, predicted]`` in the order of ``classes_``, with a
-        diagonal of zeros; the costs of a sequence are divided by its length.
+        diagonal of zeros; the costs of a sequence are divided by its length. ``kernel`` cannot be "precomputed".
 
     Attributes
     ----------
@@ -64,6 +63,9 @@ class ChainSVM(StructuredPredictor):
         Weights of the first and of the last tag; not there with ``boundary=False``.
     forbidden_ : bool array (K, K), or None
         The transitions that are never predicted.
+    dual_coef_ : array (K, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
+        With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the
+        rows: positions, one sequence after another.
     result_ : Result
         Status, certificate and history of training.
     inference_ : str
@@ -80,6 +82,7 @@ class ChainSVM(StructuredPredictor):
     """
 
     task = "chain"
+    kernels = ("linear", "rbf", "poly")
 
     def __init__(
         self,
@@ -101,6 +104,10 @@ class ChainSVM(StructuredPredictor):
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         C_path: Any = None,
+        kernel: Any = "linear",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
     ) -> None:
         super().__init__(
             C,
@@ -117,6 +124,10 @@ class ChainSVM(StructuredPredictor):
             warm_start=warm_start,
             checkpoint=checkpoint,
             C_path=C_path,
+            kernel=kernel,
+            gamma=gamma,
+            degree=degree,
+            coef0=coef0,
         )
         self.boundary = boundary
         self.forbidden = forbidden
@@ -149,7 +160,7 @@ class ChainSVM(StructuredPredictor):
         _check_transitions(states, lengths, forbidden, classes)
         weight = None if sample_weight is None else target.example_weights(sample_weight, len(lengths), "sequence")
         problem = self._problem(
-            features,
+            training_rows(self, features),
             lengths,
             _cut(states, lengths),
             len(classes),
@@ -161,7 +172,7 @@ class ChainSVM(StructuredPredictor):
         if by_tag is not None:
             # The builder's losses know nothing of tags; all variables have the same number of states.
             problem.arrays.losses[:] *= np.repeat(by_tag[states], len(classes))
-        self._train(problem)
+        self._train(problem, features)
         remember_columns(self, X[0])
         self.classes_ = classes
         self.forbidden_ = forbidden
@@ -190,7 +201,7 @@ class ChainSVM(StructuredPredictor):
         features, lengths = _check_sequences(X)
         compare_columns(self, X[0])
         _check_possible(lengths, self.forbidden_)
-        return self._problem(features, lengths, None, len(self.classes_), self.forbidden_)
+        return self._problem(prediction_rows(self, features), lengths, None, len(self.classes_), self.forbidden_)
 
     def _present(self, states: NDArray[np.int32], problem: FactorGraphs) -> list[NDArray[Any]]:
         """An array of tags a sequence."""
@@ -198,7 +209,7 @@ class ChainSVM(StructuredPredictor):
 
     def _problem(
         self,
-        features: Features,
+        rows: Features,
         lengths: NDArray[np.int64],
         tags: list[NDArray[np.int32]] | None,
         n_tags: int,
@@ -206,8 +217,7 @@ class ChainSVM(StructuredPredictor):
         loss: Any = "hamming",
         weight: NDArray[np.float64] | None = None,
     ) -> FactorGraphs:
-        rows = with_constant(features) if self.fit_intercept else features
-        return chain_problem(_cut(rows.matrix(), lengths), tags, n_tags, bool(self.boundary), forbidden, loss, weight)
+        return chain_problem(rows, tags, n_tags, bool(self.boundary), forbidden, loss, weight, lengths)
 
     def _name_weights(self) -> None:
         """Views of the flat weights under their names."""
@@ -272,12 +282,9 @@ def _states(values: list[list[Any]], classes: NDArray[Any]) -> NDArray[np.int32]
     return states
 
 
-def _cut(stacked: Any, lengths: NDArray[np.int64]) -> list[Any]:
+def _cut(stacked: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
     """What is stacked over sequences as one piece a sequence."""
-    ends = np.cumsum(lengths)
-    if not isinstance(stacked, np.ndarray):
-        return [stacked[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-    return np.split(stacked, ends[:-1])
+    return np.split(stacked, np.cumsum(lengths)[:-1])
 
 
 # --------------------------------------------------------------------------------------------------------------------

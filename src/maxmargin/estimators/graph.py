@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import check_parameters
-from maxmargin.estimators.naming import name_blocks
+from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.prediction import StructuredPredictor
-from maxmargin.problems import FactorGraphs, graph_problem
+from maxmargin.problems import FactorGraphs, Features, graph_problem
+from maxmargin.problems.chains import stack_examples
 from maxmargin.problems.graphs import check_graph
 
 Graph = tuple[Any, NDArray[np.int64], NDArray[Any] | None]
@@ -40,8 +40,9 @@ class GraphSVM(StructuredPredictor):
     edge_weights : "full" or "potts"
         A weight vector for every pair of classes, or one for equal classes.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
-    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path : see there
-        ``loss`` may also be an array (K, K): ``loss[truth, predicted]``.
+    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
+        ``loss`` may also be an array (K, K): ``loss[truth, predicted]``. ``kernel`` is for the nodes' features; the edges stay
+        linear. It cannot be "precomputed".
 
     Attributes
     ----------
@@ -51,6 +52,9 @@ class GraphSVM(StructuredPredictor):
         Weights of each class; the intercept is 0 with ``fit_intercept=False``.
     edge_coef_ : array (K, K, q), or (q,) with ``edge_weights="potts"``
         Weights of the edges' features, by the classes of an edge's first and second node.
+    dual_coef_ : array (K, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
+        With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the
+        rows: known nodes, one graph after another.
     result_ : Result
         Status, certificate and history of training.
     inference_ : str
@@ -60,6 +64,7 @@ class GraphSVM(StructuredPredictor):
     """
 
     task = "graph"
+    kernels = ("linear", "rbf", "poly")
 
     def __init__(
         self,
@@ -79,6 +84,10 @@ class GraphSVM(StructuredPredictor):
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         C_path: Any = None,
+        kernel: Any = "linear",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
     ) -> None:
         super().__init__(
             C,
@@ -95,6 +104,10 @@ class GraphSVM(StructuredPredictor):
             warm_start=warm_start,
             checkpoint=checkpoint,
             C_path=C_path,
+            kernel=kernel,
+            gamma=gamma,
+            degree=degree,
+            coef0=coef0,
         )
         self.edge_weights = edge_weights
 
@@ -133,15 +146,17 @@ class GraphSVM(StructuredPredictor):
                 raise DataError(f"sample_weight has shape {weight.shape}; expected ({len(parts)},), one per graph.")
             weight = weight[kept]
         chosen = [_known_part(parts[m], known[m]) for m in kept]
+        features = _stack_nodes(chosen)
         problem = graph_problem(
-            self._with_constant(chosen),
+            chosen,
             states,
             len(classes),
             edge_weights=self.edge_weights,
             loss=self.loss,
             sample_weight=weight,
+            node_features=training_rows(self, features),
         )
-        self._train(problem)
+        self._train(problem, features)
         self.classes_ = classes
         self.n_features_in_ = int(parts[0][0].shape[1])
         self.n_edge_features_in_ = n_edge_features
@@ -191,16 +206,12 @@ class GraphSVM(StructuredPredictor):
                 raise DataError(
                     f"Graph {m} has {width} edge features, but GraphSVM is expecting {own}, as in training."
                 )
-        return graph_problem(self._with_constant(parts), None, len(self.classes_), edge_weights=self.edge_weights)
+        rows = prediction_rows(self, _stack_nodes(parts))
+        return graph_problem(parts, None, len(self.classes_), edge_weights=self.edge_weights, node_features=rows)
 
     def _present(self, states: NDArray[np.int32], problem: FactorGraphs) -> list[NDArray[Any]]:
         """An array of labels a graph."""
         return np.split(self.classes_[states], problem.example_variables[1:-1])
-
-    def _with_constant(self, parts: list[Graph]) -> list[Graph]:
-        if not self.fit_intercept:
-            return parts
-        return [(_append_ones(nodes), edges, features) for nodes, edges, features in parts]
 
     def _name_weights(self) -> None:
         """Views of the flat weights under their names."""
@@ -259,9 +270,6 @@ def _known_part(graph: Graph, known: NDArray[np.bool_]) -> Graph:
     return nodes, number[edges[kept]], None if features is None else features[kept]
 
 
-def _append_ones(nodes: Any) -> Any:
-    if hasattr(nodes, "tocsr"):
-        return sp.hstack([nodes, sp.csr_array(np.ones((nodes.shape[0], 1)))], format="csr")
-    dense = np.asarray(nodes)
-    ones = np.ones((dense.shape[0], 1), dense.dtype if dense.dtype.kind == "f" else np.float64)
-    return np.hstack([dense, ones])
+def _stack_nodes(parts: list[Graph]) -> Features:
+    """The features of all nodes, one graph after another."""
+    return stack_examples([nodes for nodes, _, _ in parts], "graph", "node_features")[0]

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.estimators.naming import name_blocks
+from maxmargin.estimators.feature_space import name_blocks
 from maxmargin.estimators.one_variable import OneVariableClassifier
 from maxmargin.problems import FactorGraphs, multi_class_problem
 
 
 class MultiClassSVM(OneVariableClassifier):
-    """Linear classifier of any number of classes, all of them trained together.
+    """Classifier of any number of classes, all of them trained together.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class MultiClassSVM(OneVariableClassifier):
     class_weight : None, "balanced" or dict
         Weight of the examples of each class: "balanced" is n / (K count), and a class left out of a dict has 1.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
-    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint : see there
+    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
         ``loss`` is "hamming" or "zero-one", which are the same here, or an array (K, K) of costs
         ``loss[truth, predicted]`` in the order of ``classes_``, with a diagonal of zeros. ``inference`` has nothing to
         do.
@@ -39,6 +39,8 @@ class MultiClassSVM(OneVariableClassifier):
         The classes found in y, sorted if they can be compared.
     coef_ : array (K, p), intercept_ : array (K,)
         Weights of each class; the intercept is 0 with ``fit_intercept=False``.
+    dual_coef_ : array (K, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
+        With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the rows.
     result_ : Result
         Status, certificate and history of training.
     inference_ : str

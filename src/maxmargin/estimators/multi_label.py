@@ -22,9 +22,8 @@ from maxmargin.estimators.base import (
     check_parameters,
     compare_columns,
     remember_columns,
-    with_constant,
 )
-from maxmargin.estimators.naming import name_blocks
+from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
 
@@ -40,7 +39,7 @@ class MultiLabelSVM(StructuredPredictor):
         Which pairs of labels have a weight: every pair, the tree of greatest mutual information, none, or these
         columns.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
-    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path : see there
+    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
         ``loss`` may also be an array (L,): the cost of each label.
 
     Attributes
@@ -51,6 +50,8 @@ class MultiLabelSVM(StructuredPredictor):
         Weights of each label; the intercept is 0 with ``fit_intercept=False``.
     edges_ : int array (E, 2), edge_coef_ : array (E,)
         Pairs of columns, and the weight of both being on.
+    dual_coef_ : array (L, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
+        With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the rows.
     result_ : Result
         Status, certificate and history of training.
     inference_ : str
@@ -87,6 +88,10 @@ class MultiLabelSVM(StructuredPredictor):
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         C_path: Any = None,
+        kernel: Any = "linear",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
     ) -> None:
         super().__init__(
             C,
@@ -103,6 +108,10 @@ class MultiLabelSVM(StructuredPredictor):
             warm_start=warm_start,
             checkpoint=checkpoint,
             C_path=C_path,
+            kernel=kernel,
+            gamma=gamma,
+            degree=degree,
+            coef0=coef0,
         )
         self.edges = edges
 
@@ -112,6 +121,7 @@ class MultiLabelSVM(StructuredPredictor):
         Parameters
         ----------
         X : array, CSR matrix or data frame (n, p)
+            With ``kernel="precomputed"``, the kernel between all rows, (n, n); afterwards between new rows and these.
         Y : array, sparse matrix or data frame of zeros and ones (n, L), or list of n collections of labels
         sample_weight : array (n,), optional
 
@@ -128,14 +138,14 @@ class MultiLabelSVM(StructuredPredictor):
         _check_lengths(features.shape[0], len(encoded))
         edges = label_edges(self.edges, encoded)
         problem = multi_label_problem(
-            with_constant(features) if self.fit_intercept else features,
+            training_rows(self, features),
             encoded,
             edges,
             len(classes),
             self.loss,
             sample_weight,
         )
-        self._train(problem)
+        self._train(problem, features)
         remember_columns(self, X)
         self.classes_ = classes
         self.edges_ = edges
@@ -164,8 +174,7 @@ class MultiLabelSVM(StructuredPredictor):
     def _new_problem(self, X: Any) -> FactorGraphs:
         features = check_features(X)
         compare_columns(self, X)
-        rows = with_constant(features) if self.fit_intercept else features
-        return multi_label_problem(rows, None, self.edges_, len(self.classes_))
+        return multi_label_problem(prediction_rows(self, features), None, self.edges_, len(self.classes_))
 
     def _present(self, states: NDArray[np.int32], problem: FactorGraphs) -> Any:
         """Zeros and ones (n, L), or lists of labels if trained on lists."""

@@ -6,7 +6,6 @@ and their products are scaled to mean 1: C means the same whatever they are.
 
 from __future__ import annotations
 
-import copy
 import os
 from typing import Any, Self
 
@@ -24,13 +23,16 @@ from maxmargin.estimators.base import (
     check_parameters,
     compare_columns,
     remember_columns,
-    with_constant,
 )
+from maxmargin.estimators.feature_space import block_scores, training_rows
 from maxmargin.problems import FactorGraphs
 
 
 class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
     """Base of the classifiers of single examples; a task adds its problem and what its scores mean."""
+
+    # Of one variable, "zero-one" is the Hamming loss.
+    losses = ("hamming", "count", "zero-one")
 
     def __init__(
         self,
@@ -50,6 +52,10 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         C_path: Any = None,
+        kernel: Any = "linear",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
     ) -> None:
         super().__init__(
             C,
@@ -66,6 +72,10 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
             warm_start=warm_start,
             checkpoint=checkpoint,
             C_path=C_path,
+            kernel=kernel,
+            gamma=gamma,
+            degree=degree,
+            coef0=coef0,
         )
         self.class_weight = class_weight
 
@@ -75,6 +85,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         Parameters
         ----------
         X : array, CSR matrix or data frame (n, p)
+            With ``kernel="precomputed"``, the kernel between all rows, (n, n); afterwards between new rows and these.
         y : array or list (n,)
             The class of each example: strings, whole numbers, booleans or other values that are hashable.
         sample_weight : array (n,), optional
@@ -83,7 +94,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         -------
         self
         """
-        check_classifier_parameters(self)
+        check_parameters(self)
         values = target.column(y, type(self).__name__)
         features = check_features(X)
         _check_lengths(features.shape[0], len(values))
@@ -93,13 +104,13 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         by_class = target.class_weights(self.class_weight, classes, states)
         weight = target.example_weights(sample_weight, len(states), "example")
         problem = self._problem(
-            with_constant(features) if self.fit_intercept else features,
+            training_rows(self, features),
             states,
             len(classes),
-            "hamming" if _is_zero_one(self.loss) else target.cost_table(self.loss, classes),
+            "hamming" if isinstance(self.loss, str) else target.cost_table(self.loss, classes),
             weight if by_class is None else weight * by_class[states],
         )
-        self._train(problem)
+        self._train(problem, features)
         remember_columns(self, X)
         self.classes_ = classes
         self._name_weights()
@@ -134,7 +145,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         check_is_fitted(self)
         features = check_features(X)
         compare_columns(self, X)
-        return np.asarray(features.matrix() @ self.coef_.T + self.intercept_)
+        return block_scores(self, features)
 
     def _check_classes(self, classes: NDArray[Any]) -> None:
         target.check_several(classes, type(self).__name__)
@@ -146,18 +157,6 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
 
     def _name_weights(self) -> None:
         raise NotImplementedError
-
-
-def check_classifier_parameters(estimator: OneVariableClassifier) -> None:
-    """`check_parameters`, with "zero-one" as one more name: of one variable, it is the Hamming loss."""
-    plain = copy.copy(estimator)
-    if _is_zero_one(plain.loss):
-        plain.loss = "hamming"
-    check_parameters(plain)
-
-
-def _is_zero_one(loss: Any) -> bool:
-    return isinstance(loss, str) and loss == "zero-one"
 
 
 def _check_lengths(n_rows: int, n_targets: int) -> None:

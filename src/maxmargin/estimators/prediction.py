@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.estimators.base import StructuredEstimator
+from maxmargin.estimators.feature_space import prediction_weights
 from maxmargin.inference import MapResult, batches, top_k
 from maxmargin.inference.choice import choose_marginals
 from maxmargin.problems import FactorGraphs
@@ -102,7 +103,7 @@ class StructuredPredictor(StructuredEstimator):
         return problem, batches.predict(problem, self._flat_weights(), self._engine(problem)[0], self.n_jobs)
 
     def _flat_weights(self) -> NDArray[np.float64]:
-        return np.ascontiguousarray(self.result_.weights, np.float64)
+        return prediction_weights(self)
 
     def _new_problem(self, X: Any) -> FactorGraphs:
         """The problem of inputs to predict, compared with those of training."""

@@ -5,9 +5,12 @@ Conventions
 Header: ``library_version``, ``task``, ``parameters`` (the constructor's), ``labels``, ``feature_names`` (or null),
 ``data_frame`` (whether they are a data frame's), ``n_features``, ``certificate`` (how training ended) and what one task
 needs more. Arrays: ``weights``, ``history_NAME`` for each column of the history, ``classes`` if the labels are numbers,
-``edges`` for multi-label models. A solver or engine with options of its own is saved by name and options, JSON's
-missing numbers (infinity, NaN) as strings, a dict of class weights as pairs (JSON's keys are strings), and a random
-generator as null. The solver's state is not saved: that is what checkpoints are for.
+``edges`` for multi-label models. With a kernel, ``kernel`` in the header has the number of training rows and gamma, and the
+support vectors are the array ``support_vectors``, or, in CSR, ``support_data``, ``support_indices``, ``support_indptr``.
+
+A solver or engine with options of its own is saved by name and options, JSON's missing numbers (infinity, NaN) as
+strings, a dict of class weights as pairs (JSON's keys are strings), and a random generator as null. A kernel that is a
+function is code, and is not saved. Nor is the solver's state: that is what checkpoints are for.
 
 A loaded estimator predicts bit for bit what the saved one does. Labels may be str, int, float or bool.
 """
@@ -20,6 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -27,14 +31,15 @@ from maxmargin.errors import MaxMarginError, ModelFileError, OptionError
 from maxmargin.estimators.base import StructuredEstimator, check_parameters
 from maxmargin.estimators.binary import BinarySVM
 from maxmargin.estimators.chain import ChainSVM, check_boundary, forbidden_transitions
+from maxmargin.estimators.feature_space import is_linear
 from maxmargin.estimators.graph import GraphSVM
 from maxmargin.estimators.labels import check_several, class_weights, cost_table
 from maxmargin.estimators.multi_class import MultiClassSVM
 from maxmargin.estimators.multi_label import MultiLabelSVM
-from maxmargin.estimators.one_variable import OneVariableClassifier, check_classifier_parameters
+from maxmargin.estimators.one_variable import OneVariableClassifier
 from maxmargin.formats.model_file import read_model, write_model
 from maxmargin.inference import ENGINES
-from maxmargin.problems import label_edges
+from maxmargin.problems import Features, label_edges
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.result import CERTIFICATES, Result, Status
 
@@ -82,6 +87,9 @@ def save(estimator: StructuredEstimator, path: str | os.PathLike[str]) -> None:
         arrays["edges"] = np.asarray(estimator.edges_, np.int64)
     elif isinstance(estimator, GraphSVM):
         header["n_edge_features"] = int(estimator.n_edge_features_in_)
+    if not is_linear(estimator):
+        header["kernel"] = {"n_rows": int(estimator._n_rows), "gamma": getattr(estimator, "gamma_", None)}
+        arrays |= _support_arrays(estimator)
     write_model(path, header, arrays)
 
 
@@ -120,8 +128,23 @@ def _feature_names(estimator: StructuredEstimator) -> list[str] | None:
     return None if names is None else [str(name) for name in names]
 
 
+def _support_arrays(estimator: StructuredEstimator) -> dict[str, NDArray[Any]]:
+    """The support vectors, if the kernel is computed from them."""
+    vectors = getattr(estimator, "support_vectors_", None)
+    if vectors is None:
+        return {}
+    if not sp.issparse(vectors):
+        return {"support_vectors": vectors}
+    return {f"support_{name}": getattr(vectors, name) for name in ("data", "indices", "indptr")}
+
+
 def _plain(name: str, value: Any) -> Any:
     """A parameter as JSON can hold it."""
+    if name == "kernel" and callable(value):
+        raise OptionError(
+            f"The kernel {getattr(value, '__name__', repr(value))} cannot be saved: it is code, and a model file holds only "
+            'data. Train with kernel="precomputed", and compute the matrices outside.'
+        )
     if name in ("solver", "inference") and not isinstance(value, str):
         known: dict[str, Any] = SOLVERS if name == "solver" else ENGINES
         for key, made in known.items():
@@ -179,6 +202,8 @@ def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Structu
     if weights.dtype != np.float64 or not np.isfinite(weights).all():
         raise ModelFileError("its weights are not all finite numbers of double precision.")
 
+    if not is_linear(estimator):
+        estimator._n_rows = _size(header["kernel"], "n_rows", 1)
     expected = _restore_task(estimator, header, arrays, classes, p)
     if weights.shape != (expected,):
         raise ModelFileError(f"its weights have shape {weights.shape}; its labels and features need ({expected},).")
@@ -195,8 +220,33 @@ def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Structu
             estimator._feature_names = names
     estimator.inference_ = str(header["inference"])
     estimator.result_ = _result(header["certificate"], arrays)
+    if not is_linear(estimator):
+        _restore_support(estimator, header["kernel"]["gamma"], arrays)
     estimator._name_weights()
     return estimator
+
+
+def _restore_support(estimator: StructuredEstimator, gamma: Any, arrays: dict[str, NDArray[Any]]) -> None:
+    n_rows, p = estimator._n_rows, estimator.n_features_in_
+    blocks = estimator.result_.weights[: _n_blocks(estimator) * n_rows].reshape(-1, n_rows)
+    estimator.support_ = np.flatnonzero(blocks.any(axis=0))
+    if estimator.kernel == "precomputed":
+        return
+    if not (isinstance(gamma, float) and gamma > 0):
+        raise ModelFileError(f"gamma is {gamma!r}; expected a number above 0.")
+    shape = (len(estimator.support_), p)
+    if "support_vectors" in arrays:
+        vectors: Any = arrays["support_vectors"]
+    else:
+        vectors = sp.csr_array(tuple(arrays[f"support_{name}"] for name in ("data", "indices", "indptr")), shape=shape)
+        vectors.check_format(full_check=True)
+    if vectors.shape != shape:
+        raise ModelFileError(f"its support vectors have shape {vectors.shape}; its weights and features need {shape}.")
+    estimator.support_vectors_, estimator.gamma_ = Features(vectors, "support_vectors").matrix(), gamma
+
+
+def _n_blocks(estimator: StructuredEstimator) -> int:
+    return 1 if isinstance(estimator, BinarySVM) else len(estimator.classes_)
 
 
 def _restore_task(
@@ -207,7 +257,8 @@ def _restore_task(
     p: int,
 ) -> int:
     """Set what one task needs more; returns how many weights it has."""
-    n_classes, width = len(classes), p + int(estimator.fit_intercept)
+    n_classes = len(classes)
+    width = p + int(estimator.fit_intercept) if is_linear(estimator) else estimator._n_rows
     if isinstance(estimator, OneVariableClassifier | ChainSVM):
         cost_table(estimator.loss, classes)
         class_weights(estimator.class_weight, classes, np.arange(n_classes, dtype=np.int32))
@@ -248,10 +299,7 @@ def _estimator(kind: type[StructuredEstimator], parameters: dict[str, Any]) -> S
     estimator = kind(**values)
     # A checkpoint's directory belongs to the machine that trained.
     checkpoint, estimator.checkpoint = estimator.checkpoint, None
-    if isinstance(estimator, OneVariableClassifier):
-        check_classifier_parameters(estimator)
-    else:
-        check_parameters(estimator)
+    check_parameters(estimator)
     estimator.checkpoint = checkpoint
     return estimator
 

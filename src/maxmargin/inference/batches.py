@@ -216,10 +216,10 @@ def _over_weights(
 ) -> list[T]:  # fmt: skip
     if not chunk_bytes >= 1:
         raise OptionError(f"chunk_bytes={chunk_bytes!r} is not possible; it must be at least 1.")
-    threads, flat = _threads(engine, n_jobs), np.ascontiguousarray(weights, np.float64)
+    threads, working = _threads(engine, n_jobs), graphs.working_weights(np.ascontiguousarray(weights, np.float64))
 
     def of_shard(part: FactorGraphs, begin: int, end: int) -> T:
-        return answer(part, part.scores(flat, loss_augmented))
+        return answer(part, part.scores_of(working, loss_augmented))
 
     n_bytes = 8 * int(graphs.example_states[-1] + graphs.example_tables[-1])
     count = -(-n_bytes // max(1, min(_SHARD_BYTES, chunk_bytes // threads)))

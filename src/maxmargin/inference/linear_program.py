@@ -262,7 +262,8 @@ class _Model:
         multipliers[: len(self.starts)] = 0.0
         reduced = theta - self.matrix.T @ multipliers
         bound = float(np.maximum.reduceat(reduced, self.starts).sum())
-        return *np.split(np.array(solution.col_value), [self.n_states]), bound
+        columns = np.array(solution.col_value)
+        return columns[: self.n_states], columns[self.n_states :], bound
 
 
 def _constraints(graphs: FactorGraphs, s: int) -> tuple[NDArray[np.int64], int, Any]:

@@ -23,19 +23,21 @@ from maxmargin.problems.templates import Structure, Template
 
 
 def chain_problem(
-    sequences: Sequence[Any],
+    sequences: Sequence[Any] | Features,
     tags: Sequence[ArrayLike] | None,
     n_tags: int,
     boundary: bool = True,
     forbidden: ArrayLike | None = None,
     loss: str | ArrayLike = "hamming",
     sample_weight: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
 ) -> FactorGraphs:
     """Build the problem of a set of tagged sequences.
 
     Parameters
     ----------
-    sequences : list of arrays or CSR matrices (length, p)
+    sequences : list of arrays or CSR matrices (length, p), or Features
+        Features hold the rows of all sequences, one sequence after another; `lengths` says how many each has.
     tags : list of int arrays (length,), or None to predict
     n_tags : int
         K.
@@ -43,8 +45,14 @@ def chain_problem(
         Learn a weight for the first and for the last tag.
     forbidden : bool array (K, K), optional
         Transitions that may not happen.
+    lengths : int array (M,), optional
     """
-    rows, lengths = stack_examples(sequences, "sequence")
+    if isinstance(sequences, Features):
+        rows, lengths = sequences, np.asarray(lengths, np.int64)
+        if lengths.ndim != 1 or (lengths < 1).any() or lengths.sum() != rows.shape[0]:
+            raise DataError(f"The lengths of the sequences do not add up to the {rows.shape[0]} rows of {rows.name}.")
+    else:
+        rows, lengths = stack_examples(sequences, "sequence")
     labels = None
     if tags is not None:
         labels = join_labels(tags, lengths, "tags")

@@ -288,10 +288,15 @@ class FactorGraphs:
 
     def scores(self, flat: NDArray[np.float64], loss_augmented: bool = False) -> Scores:
         """Score tables of all variables and factors under the weights, with the task loss added if asked."""
-        w_v, w_f = self.working_weights(flat)
+        return self.scores_of(self.working_weights(flat), loss_augmented)
+
+    def scores_of(
+        self, working: tuple[NDArray[np.float64], NDArray[np.float64]], loss_augmented: bool = False
+    ) -> Scores:
+        """The same for weights as kernels have them."""
         out = Scores(np.empty(int(self.example_states[-1])), np.empty(int(self.example_tables[-1])))
         fill_scores(
-            self.arrays, self.variable_features.arrays, self.factor_features.arrays, w_v, w_f, loss_augmented, *out
+            self.arrays, self.variable_features.arrays, self.factor_features.arrays, *working, loss_augmented, *out
         )
         return out
 

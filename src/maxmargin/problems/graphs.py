@@ -29,6 +29,7 @@ def graph_problem(
     edge_weights: str = "full",
     loss: str | ArrayLike = "hamming",
     sample_weight: ArrayLike | None = None,
+    node_features: Features | None = None,
 ) -> FactorGraphs:
     """Build the problem of a set of graphs.
 
@@ -40,11 +41,18 @@ def graph_problem(
     n_states : int
     edge_weights : "full" or "potts"
         "full": one weight vector per pair of states; "potts": one for equal states, 0 otherwise.
+    node_features : Features, optional
+        A row for each node, one graph after another, in the place of the graphs' own features.
     """
     if edge_weights not in ("full", "potts"):
         raise OptionError(f'edge_weights={edge_weights!r} is not known; use "full" or "potts".')
     parts = [check_graph(m, graph) for m, graph in enumerate(graphs)]
-    rows, sizes = stack_examples([part[0] for part in parts], "graph", "node_features")
+    if node_features is None:
+        rows, sizes = stack_examples([part[0] for part in parts], "graph", "node_features")
+    else:
+        rows, sizes = node_features, np.array([part[0].shape[0] for part in parts], np.int64)
+        if sizes.sum() != rows.shape[0]:
+            raise DataError(f"The graphs have {sizes.sum()} nodes, but {rows.name} has {rows.shape[0]} rows.")
     joined = None if labels is None else join_labels(labels, sizes, "labels")
     edge_counts = np.array([len(part[1]) for part in parts], np.int64)
     own_features = any(part[2] is not None for part in parts)

@@ -22,7 +22,7 @@ can.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError, MaxMarginError
 from maxmargin.problems.factor_graphs import _example_weights
+from maxmargin.problems.layout import offsets
 
 #: How far below the truth rounding may leave an output, relative to the terms that were added.
 _ROUNDING = 1e-9
@@ -125,8 +126,8 @@ class PythonProblem:
         self.number_of = _numbers_of(given, getattr(model, "feature_names", None))
         self.n_weights = _n_weights(given[0]) if self.number_of is None else len(self.number_of)
         self.sparse = self.number_of is not None or sp.issparse(given[0])
-        #: (M, d) in CSR: features of the truths.
-        self.truth = self._rows(np.arange(self.n_examples), given, "its own output")
+        #: (M, d): features of the truths, dense or in CSR as the model gives them.
+        self.truth = self._features(list(range(self.n_examples)), given, "its own output")
         for m in range(self.n_examples):
             if (own := self._loss(m, self.Y[m])) != 0.0:
                 raise DataError(f"Example {m}: the loss of its own output is {own}; expected 0.")
@@ -139,7 +140,8 @@ class PythonProblem:
     def fingerprint_arrays(self) -> tuple[NDArray[Any], ...]:
         """What a checkpoint knows this problem by: features of the truths, names and weights; code cannot be compared."""
         names = np.frombuffer(repr(self.feature_names).encode(), np.uint8)
-        return self.truth.indptr, self.truth.indices, self.truth.data, self.weight, names
+        truth = (self.truth.indptr, self.truth.indices, self.truth.data) if self.sparse else (self.truth,)
+        return *truth, self.weight, names
 
     # ------------------------------------------------------------------------------------------------ oracles
 
@@ -151,10 +153,11 @@ class PythonProblem:
         xs, ys = [self.X[m] for m in chosen], [self.Y[m] for m in chosen]
         found = self._outputs("most_violated", chosen, (xs, ys), w)
         psi = self._psi(chosen, found)
-        ell = np.array([self._loss(m, y) for m, y in zip(chosen, found, strict=True)])
-        slope = ell - psi @ w
+        ell = np.array([self._loss(m, y) for m, y in zip(chosen, found, strict=True)], np.float64)
+        owner, terms = np.repeat(np.arange(len(chosen)), np.diff(psi.indptr)), psi.data * w[psi.indices]
+        slope = np.asarray(ell - np.bincount(owner, terms, len(chosen)), np.float64)
         if self.exact:
-            least = -_ROUNDING * (1.0 + ell + abs(psi) @ np.abs(w))
+            least = -_ROUNDING * (1.0 + ell + np.bincount(owner, np.abs(terms), len(chosen)))
             for k in np.flatnonzero(slope < least):
                 raise DataError(
                     f"Example {chosen[k]}: most_violated returned an output whose loss + score is {-slope[k]:.3g} below that "
@@ -169,8 +172,24 @@ class PythonProblem:
         return self._psi(chosen, found), np.zeros(len(chosen))
 
     def _psi(self, chosen: list[int], found: list[Any]) -> Any:
+        """Features of the truths minus those of the outputs found, in CSR without zeros."""
         given = [self._ask("joint_features", m, self.X[m], y) for m, y in zip(chosen, found, strict=True)]
-        psi = sp.csr_array(self.truth[chosen] - self._rows(chosen, given, "the output that was found"))
+        rows, shape = self._features(chosen, given, "the output that was found"), (len(chosen), self.n_weights)
+        # By hand: for one example, SciPy's operators take longer than most oracles.
+        if not self.sparse:
+            change = self.truth[chosen] - rows
+            at = change != 0.0
+            return sp.csr_array((change[at], at.nonzero()[1], offsets(at.sum(axis=1))), shape)
+        both: tuple[list[Any], list[Any]] = ([np.empty(0, np.int64)], [np.empty(0)])
+        sizes = []
+        for k, m in enumerate(chosen):
+            for matrix, row, sign in ((self.truth, m, 1.0), (rows, k, -1.0)):
+                piece = slice(matrix.indptr[row], matrix.indptr[row + 1])
+                both[0].append(matrix.indices[piece])
+                both[1].append(sign * matrix.data[piece])
+            sizes.append(len(both[0][-1]) + len(both[0][-2]))
+        psi = sp.csr_array((np.concatenate(both[1]), np.concatenate(both[0]), offsets(sizes)), shape)
+        psi.sum_duplicates()
         psi.eliminate_zeros()
         return psi
 
@@ -193,14 +212,29 @@ class PythonProblem:
         names = [f"Example {m}" for m in chosen]
         return outputs(self.model, method, names, arguments, named(self.number_of, w))
 
-    def _rows(self, examples: Any, given: list[Any], whose: str) -> Any:
-        """Features that the model returned, as CSR (n, d) with all entries checked."""
-        if self.number_of is not None:
-            return _rows_of_dicts(examples, given, whose, self.number_of)
-        rows = [_row(m, one, whose, self.n_weights, self.sparse) for m, one in zip(examples, given, strict=True)]
-        stacked: Any = sp.vstack(rows, format="csr") if self.sparse else sp.csr_array(np.array(rows))
-        _check_finite(examples, stacked, whose)
-        return stacked
+    def _features(self, examples: list[int], given: list[Any], whose: str) -> Any:
+        """Features that the model returned (n, d), checked: CSR, or an array if they are vectors."""
+        if not self.sparse:
+            rows = [_vector(m, one, whose, self.n_weights) for m, one in zip(examples, given, strict=True)]
+            vectors = np.array(rows, np.float64).reshape(len(rows), self.n_weights)
+            if not np.isfinite(vectors).all():
+                k, number = (int(one) for one in np.argwhere(~np.isfinite(vectors))[0])
+                _raise_not_finite(examples[k], number, whose, vectors[k, number])
+            return vectors
+        known = self.number_of
+        entries: list[tuple[Any, NDArray[np.float64]]] = [
+            _sparse_row(m, one, whose, self.n_weights) if known is None else _named_row(m, one, whose, known)
+            for m, one in zip(examples, given, strict=True)
+        ]
+        starts = offsets([len(data) for _, data in entries])
+        indices = np.concatenate([np.empty(0, np.int64), *(columns for columns, _ in entries)])
+        data = np.concatenate([np.empty(0), *(data for _, data in entries)])
+        if not np.isfinite(data).all():
+            at = int(np.flatnonzero(~np.isfinite(data))[0])
+            names, number = self.feature_names, int(indices[at])
+            k = int(np.searchsorted(starts, at, side="right") - 1)
+            _raise_not_finite(examples[k], number if names is None else repr(names[number]), whose, data[at])
+        return sp.csr_array((data, indices, starts), (len(given), self.n_weights))
 
 
 def check_model(model: Any) -> None:
@@ -265,51 +299,53 @@ def _n_weights(features: Any) -> int:
     return int(shape[-1]) if shape else int(np.size(features))
 
 
-def _rows_of_dicts(examples: Any, given: list[Any], whose: str, number_of: dict[Any, int]) -> Any:
-    indptr, indices, data = [0], [], []
-    for m, features in zip(examples, given, strict=True):
-        if not isinstance(features, Mapping):
-            raise DataError(
-                f"Example {m}: the features of {whose} are a {type(features).__name__}; expected a dict, as of example 0."
-            )
-        for name, value in features.items():
-            if not isinstance(name, str | int | np.integer):
-                raise DataError(f"Example {m}: the feature name {name!r} is neither a string nor a whole number.")
-            if (number := number_of.get(name)) is not None:
-                indices.append(number)
-                data.append(value)
-        indptr.append(len(indices))
+def _vector(m: int, features: Any, whose: str, expected: int) -> NDArray[np.float64]:
+    """One vector (d,)."""
     try:
-        values = np.array(data, np.float64)
-    except (TypeError, ValueError):
-        at = next(k for k, value in enumerate(data) if not np.isscalar(value) or isinstance(value, str))
-        m = int(np.searchsorted(indptr, at, side="right") - 1)
-        name = list(number_of)[indices[at]]
-        raise DataError(f"Example {examples[m]}: the feature {name!r} is {data[at]!r}; expected a number.") from None
-    rows = sp.csr_array((values, np.array(indices, np.int32), np.array(indptr, np.int32)), (len(given), len(number_of)))
-    _check_finite(examples, rows, whose, list(number_of))
-    return rows
-
-
-def _row(m: int, features: Any, whose: str, expected: int, sparse: bool) -> Any:
-    """One vector (d,) or sparse row (1, d)."""
-    row: Any
-    try:
-        row = sp.csr_array(cast(Any, features), dtype=np.float64) if sparse else np.asarray(features, np.float64)
+        vector = np.asarray(features, np.float64)
     except (TypeError, ValueError):
         raise DataError(
-            f"Example {m}: the features of {whose} are a {type(features).__name__}; "
-            f"expected {'a sparse row' if sparse else 'a vector of numbers'}, as of example 0."
+            f"Example {m}: the features of {whose} are a {type(features).__name__}; expected a vector of numbers."
         ) from None
+    if vector.shape not in ((expected,), (1, expected)):
+        raise DataError(f"Example {m}: the features of {whose} have shape {vector.shape}; expected ({expected},).")
+    return vector.ravel()
+
+
+def _sparse_row(m: int, features: Any, whose: str, expected: int) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Columns and values of one sparse row (1, d)."""
+    if not sp.issparse(features):
+        raise DataError(
+            f"Example {m}: the features of {whose} are a {type(features).__name__}; expected a sparse row, as of example 0."
+        )
+    row: Any = features
     if row.shape not in ((expected,), (1, expected)):
-        raise DataError(f"Example {m}: the features of {whose} have shape {row.shape}; expected ({expected},).")
-    return row.reshape((1, expected)) if sparse else row.ravel()
+        raise DataError(f"Example {m}: the features of {whose} have shape {row.shape}; expected (1, {expected}).")
+    if row.format != "csr":
+        row = sp.csr_array(row.reshape((1, expected)))
+    return row.indices, np.asarray(row.data, np.float64)
 
 
-def _check_finite(examples: Any, rows: Any, whose: str, names: list[Any] | None = None) -> None:
-    wrong = np.flatnonzero(~np.isfinite(rows.data))
-    if len(wrong):
-        at = int(wrong[0])
-        m = examples[int(np.searchsorted(rows.indptr, at, side="right") - 1)]
-        name = int(rows.indices[at]) if names is None else repr(names[rows.indices[at]])
-        raise DataError(f"Example {m}: feature {name} of {whose} is {rows.data[at]}; features must be finite.")
+def _named_row(
+    m: int, features: Any, whose: str, number_of: dict[Any, int]
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Numbers and values of the features of one dict, those of unknown names left out."""
+    if not isinstance(features, Mapping):
+        raise DataError(
+            f"Example {m}: the features of {whose} are a {type(features).__name__}; expected a dict, as of example 0."
+        )
+    numbers, values = [], []
+    for name, value in features.items():
+        if not isinstance(name, str | int | np.integer):
+            raise DataError(f"Example {m}: the feature name {name!r} is neither a string nor a whole number.")
+        if (number := number_of.get(name)) is not None:
+            try:
+                values.append(float(value))
+            except (TypeError, ValueError):
+                raise DataError(f"Example {m}: the feature {name!r} is {value!r}; expected a number.") from None
+            numbers.append(number)
+    return np.array(numbers, np.int64), np.array(values, np.float64)
+
+
+def _raise_not_finite(m: int, feature: Any, whose: str, value: float) -> NoReturn:
+    raise DataError(f"Example {m}: feature {feature} of {whose} is {value}; features must be finite.")

@@ -11,6 +11,8 @@ coordinates the entry (group of the variables, block) stands at ``G_AT + block -
     psi(y) = phi(truth) - phi(y), kept as the nonzero entries of s_truth - s_y,
     ell(y) = loss(y) + fixed(y) - fixed(truth),        hinge of y at w:  ell(y) - w . psi(y)
 
+A structured factor counts its parameters by its statistics F(y) where a table counts its joint state (structured.py).
+
 Mixtures of labelings (relaxed ones too) have fractional statistics. Inner products come from the rows' Gram matrix K, since
 rows meet only in equal blocks:
 
@@ -32,6 +34,7 @@ from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import add_row, score_row
 from maxmargin.problems.layout import (
     F_ROW,
+    F_SCOPE,
     F_TABLE,
     G_AT,
     G_BLOCK,
@@ -39,6 +42,8 @@ from maxmargin.problems.layout import (
     G_FIRST,
     G_LAST,
     G_ROW,
+    K_ARITY,
+    K_KIND,
     K_SIZE,
     K_START,
     S_FACTOR_GROUPS,
@@ -49,6 +54,8 @@ from maxmargin.problems.layout import (
     joint_state,
     offsets,
 )
+from maxmargin.problems.structured import structured_statistics
+from maxmargin.problems.templates import TABLE
 
 #: Row Gram matrices are kept if they take at most this many times the room of the features, or this many entries.
 _KEEP_RATIO, _KEEP_ENTRIES = 4, 1_000_000
@@ -225,11 +232,12 @@ def plane_of_labels(
     q0: int, q1: int, groups: Any, f0: int, f1: int, f_groups: Any, v_first: int, variables: Any, v_kinds: Any, v_block: Any,
     v_fixed: Any, v_scores: Any, states: int, c_first: int, factors: Any, kinds: Any, f_block: Any, f_fixed: Any, f_scores: Any,
     tables: int, scope: Any, slots: Any, losses: Any, half: int, labels: Any, at: int, truth: Any, truth_at: int, count: Any,
-    touched: Any, index: Any, value: Any, begin: int,
+    touched: Any, index: Any, value: Any, begin: int, structured: Any = None, own_labels: Any = None, own_statistics: Any = None,
 ) -> tuple[int, float]:  # fmt: skip
     """Write the plane of a labeling from index[begin], value[begin] on; return its number of entries and ell.
 
-    `count` is zero in all statistics coordinates, and is so again afterwards.
+    `count` is zero in all statistics coordinates, and is so again afterwards. Where there may be structured factors, `structured`
+    is the layout's, and the two after it are scratch for a factor's labels and twice its parameters.
     """
     n, ell = 0, 0.0
     for q in range(q0, q1):
@@ -251,6 +259,28 @@ def plane_of_labels(
     for q in range(f0, f1):
         place = half + f_groups[q, G_AT] - f_groups[q, G_BLOCK]
         for c in range(f_groups[q, G_FIRST], f_groups[q, G_LAST]):
+            if structured is not None:
+                t, at_table = factors[c_first + c, 0], tables + factors[c_first + c, F_TABLE]
+                if kinds[t, K_KIND] != TABLE:
+                    size = kinds[t, K_SIZE]
+                    for which in range(2):
+                        for j in range(kinds[t, K_ARITY]):
+                            i = scope[factors[c_first + c, F_SCOPE] + j]
+                            own_labels[j] = labels[at + i] if which == 0 else truth[truth_at + i]
+                        structured_statistics(t, kinds, slots, structured, own_labels, own_statistics, which * size)
+                    for p in range(size):
+                        change = own_statistics[p] - own_statistics[size + p]
+                        if change != 0.0:
+                            b = f_block[kinds[t, K_START] + p]
+                            ell += change * f_fixed[kinds[t, K_START] + p]
+                            if len(f_scores) > 0:
+                                ell += change * f_scores[at_table + p]
+                            if b >= 0:
+                                if count[place + b] == 0.0:
+                                    touched[n] = place + b
+                                    n += 1
+                                count[place + b] -= change
+                    continue
             y = joint_state(c_first + c, at, factors, scope, kinds, slots, labels)
             own = joint_state(c_first + c, truth_at, factors, scope, kinds, slots, truth)
             if y == own:

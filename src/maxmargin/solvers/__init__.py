@@ -7,13 +7,17 @@ from typing import Any
 from maxmargin.errors import OptionError
 from maxmargin.solvers.bcfw import BCFW
 from maxmargin.solvers.choice import choose_solver
+from maxmargin.solvers.dlpw import DLPW
+from maxmargin.solvers.frank_wolfe import FrankWolfe
 from maxmargin.solvers.monitor import Callback, Monitor, Report, Silent
 from maxmargin.solvers.path import path
+from maxmargin.solvers.perceptron import Perceptron
 from maxmargin.solvers.result import CERTIFICATES, Result, Status
 from maxmargin.solvers.soft_bcfw import SoftBCFW
+from maxmargin.solvers.subgradient import Subgradient
 
 #: All solvers by name.
-SOLVERS: dict[str, type[Any]] = {one.name: one for one in (BCFW, SoftBCFW)}
+SOLVERS: dict[str, type[Any]] = {one.name: one for one in (BCFW, DLPW, FrankWolfe, Perceptron, SoftBCFW, Subgradient)}
 
 
 def make_solver(solver: Any, problem: Any) -> Any:
@@ -41,14 +45,18 @@ def make_solver(solver: Any, problem: Any) -> Any:
 __all__ = [
     "BCFW",
     "CERTIFICATES",
+    "DLPW",
     "SOLVERS",
     "Callback",
+    "FrankWolfe",
     "Monitor",
+    "Perceptron",
     "Report",
     "Result",
     "Silent",
     "SoftBCFW",
     "Status",
+    "Subgradient",
     "choose_solver",
     "make_solver",
     "path",

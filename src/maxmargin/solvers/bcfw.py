@@ -11,7 +11,7 @@ the labeling that attains H_m and improves the block exactly; the block's dualit
     P(w) - f(alpha) = 1/M sum_m weight_m [ H_m(w) - sum_y alpha_m(y) (ell_m(y) - w . psi_m(y)) ]
 
 ``BCFW.plain()`` is the algorithm of the paper: a Frank-Wolfe step with exact line search on a uniformly drawn example. The
-default spends far fewer oracle calls, by four measures:
+default spends far fewer oracle calls, by these measures:
 
 - *Planes are kept* and tried before the oracle (Shah, Kolmogorov and Lampert 2015): accepted if the best of them gains at least a
   quarter of the gap last seen at this example, and a hundredth of the mean gap (Osokin, Alayrac, Lukasewitz, Dokania and
@@ -19,6 +19,7 @@ default spends far fewer oracle calls, by four measures:
 - *Corrective steps*: a visit solves the small quadratic program over all planes of the block, by pairwise steps on their Gram
   matrix.
 - *Sampling by gap* (Osokin et al.), refreshed at checks, whose labelings join the planes too.
+- *A proximal term* where C is large (proximal.py).
 - *Cached passes*: after each pass, further ones that never ask the oracle, for as long as they gain more for their cost than the
   last pass did. The cost is counted in operations, not in seconds, so that a run can be repeated to the bit.
 
@@ -33,7 +34,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,7 +45,6 @@ from maxmargin.inference import Engine
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import L_BUFFER, offsets
-from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.problems.statistics import row_grams, statistics_sizes
 from maxmargin.solvers.bcfw_plain import plain_visits, weights_of_means
 from maxmargin.solvers.bcfw_python import PythonRun
@@ -60,8 +60,9 @@ from maxmargin.solvers.bcfw_visits import (
     visit_blocks,
 )
 from maxmargin.solvers.graph_oracle import GraphOracle
-from maxmargin.solvers.loop import Run, Solver, State
+from maxmargin.solvers.loop import Solver
 from maxmargin.solvers.planes import PlaneStore, weights_of_planes
+from maxmargin.solvers.proximal import ProximalRun, ProximalState
 from maxmargin.solvers.sampling import sample_by_gap
 
 #: Share of the last gap, and of the mean gap, at which a cached plane is good enough.
@@ -70,6 +71,9 @@ _ACCEPT, _FLOOR = 0.25, 0.01
 _INNER, _STEPS = 0.05, 100
 #: Most passes over cached planes between two that may ask the oracle.
 _CACHED_PASSES = 20
+#: The proximal term makes lam this power of the condition |psi|^2 / (lam M ell) times larger, and the centre moves after this many
+#: passes.
+_EXPONENT, _CENTRE_PASSES = 0.375, 1
 #: Entries that the arena of planes grows by, at least.
 _ROOM = 1 << 16
 #: Entries of the planes that a check finds at a time.
@@ -77,17 +81,15 @@ _SHARD_ENTRIES = 1 << 22
 
 
 @dataclass
-class BlockState(State):
+class BlockState(ProximalState):
     """What a run keeps whatever its blocks are."""
 
-    w_v: NDArray[np.float64]
-    w_f: NDArray[np.float64]
-    best_v: NDArray[np.float64]
-    best_f: NDArray[np.float64]
     mean_v: NDArray[np.float64]
     mean_f: NDArray[np.float64]
     gaps: NDArray[np.float64]
-    lam: float
+    step_lam: float
+    momentum: float = field(default=1.0, kw_only=True)
+    dual_linear: float = field(default=0.0, kw_only=True)
 
 
 @dataclass
@@ -197,15 +199,15 @@ class BCFW(Solver):
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise OptionError(f"{name}={value!r} is not possible; use a whole number of at least {least}.")
 
-    def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> Run[Any]:
+    def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> BlockRun[Any] | PythonRun:
         """What does the work."""
-        if isinstance(problem, PythonProblem):
+        if not isinstance(problem, FactorGraphs):
             return PythonRun(self, problem, lam, random_state, threads)
         kind = PlainRun if self.steps == "plain" else PlaneRun
         return kind(self, problem, lam, random_state, threads)
 
 
-class BlockRun(Run[B]):
+class BlockRun(ProximalRun[B]):
     """One run: the problem's arrays at hand, and the steps of the main loop."""
 
     solver: BCFW
@@ -218,7 +220,12 @@ class BlockRun(Run[B]):
         self.features = problem.variable_features.arrays, problem.factor_features.arrays
         self.grams = row_grams(problem)
         self.half = int(problem.arrays.largest[L_BUFFER])
-        self.scale = 1.0 / (lam * problem.n_examples)
+        self.step_lam = lam
+
+    @property
+    def scale(self) -> float:
+        """What a unit of mass does to w, but for the example's weight."""
+        return 1.0 / (self.step_lam * self.problem.n_examples)
 
     # -------------------------------------------------------------------------------------------- the start
 
@@ -235,10 +242,10 @@ class BlockRun(Run[B]):
 
         With a smaller lam, w = 1 / (lam M) sum alpha psi stays if the mass of all planes but the truth shrinks in proportion.
         """
-        w_v, w_f = self.problem.working_weights()
+        common = ProximalState.zeros(self.problem)
         now = self.first_state(
-            w_v=w_v, w_f=w_f, best_v=w_v.copy(), best_f=w_f.copy(), mean_v=w_v.copy(), mean_f=w_f.copy(),
-            gaps=np.full(self.problem.n_examples, np.inf), lam=self.lam,
+            **common, mean_v=np.zeros_like(common["w_v"]), mean_f=np.zeros_like(common["w_f"]),
+            gaps=np.full(self.problem.n_examples, np.inf), lam=self.lam, step_lam=self.lam,
         )  # fmt: skip
         if earlier is not None:
             if type(earlier) is not type(now) or any(
@@ -249,21 +256,30 @@ class BlockRun(Run[B]):
                     "(warm_start=False)."
                 )
             self.shrink(now, earlier, min(1.0, self.lam / earlier.lam))
-            self.refresh(now)
+            now.w_v[:], now.w_f[:] = self.dual_point(now)[1:]
+            now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
+            now.last_v[:], now.last_f[:] = now.w_v, now.w_f
         else:
             # Kernels are compiled before the clock starts: called with nothing to do.
             self.visit(now, np.empty(0, np.int64), np.zeros(6), np.zeros(3, np.int64))
+        self.prepare(now)
         return now
 
+    def prepare(self, now: B) -> None:
+        """Whatever else a run needs before its first pass."""
+
     @abstractmethod
-    def refresh(self, now: B) -> float:
-        """Make w afresh from the blocks, which ends the drift of its running sums; returns f there."""
+    def dual_point(self, now: B) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """The linear part of f at the blocks, and their weights w(alpha)."""
 
     # -------------------------------------------------------------------------------------------- one pass
 
     def one_pass(self, now: B, stop: Callable[[], bool]) -> None:
         """As many visits as there are examples, and whatever else pays."""
         clock = time.perf_counter()
+        self.step_lam = now.step_lam
+        if self.step_lam > self.lam and now.n_passes > 0 and now.n_passes % _CENTRE_PASSES == 0:
+            self.move_centre(now)
         rng = np.random.default_rng([self.seed, 0, now.n_passes])
         self.visits(now, rng, stop)
         now.n_passes += 1
@@ -327,10 +343,17 @@ class BlockRun(Run[B]):
     def check(self, now: B, off_schedule: bool = False) -> None:
         """Ask the oracle about every example at the same weights: the mean of the gaps is the gap, and all planes are kept."""
         clock = time.perf_counter()
-        value = self.refresh(now)
-        now.dual = max(now.dual, value)
+        self.step_lam = now.step_lam
+        linear, r_v, r_f = self.dual_point(now)
+        self.raise_dual(now, linear, r_v, r_f)
+        # Made afresh, which ends the drift of running sums.
+        share = self.lam / self.step_lam
+        now.w_v[:], now.w_f[:] = share * r_v + (1.0 - share) * now.centre_v, share * r_f + (1.0 - share) * now.centre_f
         self.ask_all(now)
-        primal, best = value + self.mean(now.gaps), (now.w_v, now.w_f)
+        best = now.w_v, now.w_f
+        # A block's gap is its hinge minus the mean slope of its planes, and those add up to this.
+        slopes = linear - self.lam * self.problem.inner(best, (r_v, r_f))
+        primal = self.regulariser(*best) + slopes + self.mean(now.gaps)
         if self.oracle.bounds:
             primal = self.primal(now.w_v, now.w_f)
         if self.solver.averaging:
@@ -369,14 +392,6 @@ class BlockRun(Run[B]):
         """P(w), by the oracle."""
         return self.regulariser(w_v, w_f) + self.mean(self.oracle.hinges(w_v, w_f, self.threads))
 
-    def regulariser(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:
-        """lam/2 |w|^2."""
-        return self.lam / 2.0 * self.problem.inner((w_v, w_f), (w_v, w_f))
-
-    def mean(self, values: NDArray[np.float64]) -> float:
-        """Weighted mean over examples."""
-        return float(self.problem.arrays.weight @ values) / len(values)
-
     # -------------------------------------------------------------------------------------------- the outcome
 
     def weights(self, now: B) -> NDArray[np.float64]:
@@ -385,7 +400,11 @@ class BlockRun(Run[B]):
 
     def options(self, now: B) -> dict[str, Any]:
         """The oracle, and why it was chosen."""
-        return {"engine": self.oracle.engine.name, "engine_reason": self.oracle.reason}
+        return {
+            "engine": self.oracle.engine.name,
+            "engine_reason": self.oracle.reason,
+            "proximal": now.step_lam / self.lam - 1.0,
+        }
 
 
 class PlaneRun(BlockRun[PlaneState]):
@@ -410,12 +429,36 @@ class PlaneRun(BlockRun[PlaneState]):
         now.alpha *= share
         now.alpha[:, 0] += 1.0 - share
 
-    def refresh(self, now: PlaneState) -> float:
-        """Make w afresh from the planes; returns f there."""
+    def prepare(self, now: PlaneState) -> None:
+        """Look at the planes that the oracle finds first, and choose the strength of the proximal term by them.
+
+        A unit of a plane's mass changes its own slope by |psi|^2 / (lam M), and slopes are of the size of ell: their ratio is
+        the condition of coordinate ascent.
+        """
+        clock = time.perf_counter()
+        self.ask_all(now)
+        newest = now.n_planes - 1
+        chosen = np.flatnonzero(newest > 0)
+        at = newest[chosen]
+        ell = np.abs(now.ell[chosen, at])
+        if self.corrective and len(chosen) and ell.sum() > 0.0:
+            condition = self.scale * float(now.gram[chosen, at, at].sum() / ell.sum())
+            now.step_lam = self.lam * max(1.0, condition**_EXPONENT)
+        now.seconds += time.perf_counter() - clock
+
+    def dual_point(self, now: PlaneState) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """The linear part of f at the planes' masses, and their weights."""
+        r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
         total = weights_of_planes(
-            self.problem.arrays, *self.features, now.store, self.half, self.scale, now.w_v, now.w_f
+            self.problem.arrays,
+            *self.features,
+            now.store,
+            self.half,
+            1.0 / (self.lam * self.problem.n_examples),
+            r_v,
+            r_f,
         )
-        return float(total) / self.problem.n_examples - self.regulariser(now.w_v, now.w_f)
+        return float(total) / self.problem.n_examples, r_v, r_f
 
     def visits(self, now: PlaneState, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
         """A pass that may ask the oracle, and cached passes for as long as they gain more for their cost."""
@@ -507,12 +550,13 @@ class PlainRun(BlockRun[PlainState]):
         """Take over the means of an earlier run."""
         now.mean[:], now.ell[:] = share * earlier.mean, share * earlier.ell
 
-    def refresh(self, now: PlainState) -> float:
-        """Make w afresh from the means; returns f there."""
+    def dual_point(self, now: PlainState) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """The linear part of f at the means, and their weights."""
+        r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
         total = weights_of_means(
-            self.problem.arrays, *self.features, self.sizes, self.start, now.mean, now.ell, self.scale, now.w_v, now.w_f
+            self.problem.arrays, *self.features, self.sizes, self.start, now.mean, now.ell, self.scale, r_v, r_f
         )
-        return float(total) / self.problem.n_examples - self.regulariser(now.w_v, now.w_f)
+        return float(total) / self.problem.n_examples, r_v, r_f
 
     def visit_with(
         self,

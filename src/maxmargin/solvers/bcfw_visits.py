@@ -27,13 +27,9 @@ from maxmargin.inference.graph_cut import (
     N_SINGLE,
     N_VARIABLE,
     OPEN,
-    PAIR_I,
-    PAIR_J,
-    PAIR_TABLE,
-    SINGLE_TABLE,
-    SINGLE_VARIABLE,
     Network,
     polynomial,
+    relaxed_tables,
     roof_dual,
     workspace,
 )
@@ -190,15 +186,18 @@ def labels_plane(
     index: Any,
     value: Any,
     begin: int,
+    structured: Any = None,
+    own_labels: Any = None,
+    own_statistics: Any = None,
 ) -> tuple[int, float]:
-    """The plane of the labeling of example m that begins at labels[at]."""
+    """The plane of the labeling of example m that begins at labels[at]; structured factors are known only if `structured` is."""
     e, st = g.examples, g.structures
     return plane_of_labels(  # type: ignore[no-any-return]
         st[s, S_VARIABLE_GROUPS], st[s + 1, S_VARIABLE_GROUPS], g.variable_groups, st[s, S_FACTOR_GROUPS],
         st[s + 1, S_FACTOR_GROUPS], g.factor_groups, st[s, S_VARIABLES], g.variables, g.variable_kinds, g.variable_block,
         g.variable_fixed, g.variable_scores, e[m, STATES], st[s, S_FACTORS], g.factors, g.factor_kinds, g.factor_block,
         g.factor_fixed, g.factor_scores, e[m, TABLES], g.scope, g.slots, g.losses, half, labels, at, g.labels, e[m, VARIABLES],
-        count, touched, index, value, begin,
+        count, touched, index, value, begin, structured, own_labels, own_statistics,
     )  # fmt: skip
 
 
@@ -277,15 +276,9 @@ def _plane_by_cuts(
     for v in range(n):
         share = 0.5 if state[v] == OPEN else float(state[v])
         mu[2 * v], mu[2 * v + 1] = 1.0 - share, share
-    for q in range(starts[s, N_SINGLE], starts[s + 1, N_SINGLE]):
-        i, at = singles[q, SINGLE_VARIABLE], singles[q, SINGLE_TABLE]
-        table[at], table[at + 1] = mu[2 * i], mu[2 * i + 1]
-    for e in range(n_pairs):
-        p, q = mu[2 * pairs[e0 + e, PAIR_I] + 1], mu[2 * pairs[e0 + e, PAIR_J] + 1]
-        at = pairs[e0 + e, PAIR_TABLE]
-        # mu(1, 1) is between these two; the score, minus coupling, says which.
-        both = min(p, q) if coupling[e] < 0.0 else max(0.0, p + q - 1.0)
-        table[at], table[at + 1], table[at + 2], table[at + 3] = 1.0 - p - q + both, q - both, p - both, both
+    relaxed_tables(
+        starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0, n_pairs, pairs, coupling, mu, 0, table, 0
+    )  # fmt: skip
     return marginals_plane(m, s, g, half, mu, table, truth_v, truth_f, count, index, value, begin)  # type: ignore[no-any-return]
 
 

@@ -67,6 +67,7 @@ from maxmargin.problems.layout import (
     L_DELTAS,
     L_STATES,
     L_TABLES,
+    P_STATE_I,
     S_FACTOR_GROUPS,
     S_FACTORS,
     S_VARIABLE_GROUPS,
@@ -185,6 +186,10 @@ class DLPWRun(Run[DLPWState]):
         running = offsets(sizes[self.g.factors[:, F_TEMPLATE]])
         #: Where each example's messages begin.
         self.starts = offsets(np.diff(running[self.g.structures[:, S_FACTORS]])[problem.structure_of])
+        #: Whether all factors are pairs of binary variables and nothing is forbidden, which has a faster round.
+        self.only_pairs = bool((self.g.pairs[:, P_STATE_I] >= 0).all()) and all(
+            np.isfinite(fixed).all() for fixed in (self.g.variable_fixed, self.g.variable_scores)
+        )
         self.step0 = self.first_step() if isinstance(solver.step0, str) else float(solver.step0)
         self.t0 = max(1.0, 1.0 / (lam * self.step0))
 
@@ -245,7 +250,7 @@ class DLPWRun(Run[DLPWState]):
         _visit(
             self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.average_v, now.average_f, now.delta, self.starts,
             now.mu, now.table, order, self.lam, self.t0, now.n_steps, self.smoothing, int(self.solver.message_rounds),
-            2.0 / (now.n_passes + 2.0),
+            2.0 / (now.n_passes + 2.0), self.only_pairs,
         )  # fmt: skip
         now.n_steps += len(order)
 
@@ -270,11 +275,12 @@ class DLPWRun(Run[DLPWState]):
         hinge = np.empty(self.problem.n_examples)
         run_shards(
             lambda begin, end: _hinges(
-                self.g, self.v_features, self.f_features, w_v, w_f, now.delta, self.starts, _POLISH, begin, end, hinge
+                self.g, self.v_features, self.f_features, w_v, w_f, now.delta, self.starts, _POLISH, self.only_pairs, begin, end,
+                hinge,
             ),
             self.problem.n_examples,
             self.threads,
-        )
+        )  # fmt: skip
         return self.regulariser(w_v, w_f) + float(self.g.weight @ hinge) / len(hinge)
 
     def raise_dual(self, now: DLPWState) -> None:
@@ -315,6 +321,7 @@ class DLPWRun(Run[DLPWState]):
 def _visit(
     g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, average_v: Any, average_f: Any, delta: Any, starts: Any,
     mu: Any, table: Any, order: Any, lam: float, t0: float, n_steps: int, eps: float, rounds: int, newest: float,
+    only_pairs: bool,
 ) -> None:  # fmt: skip
     """Visit the examples in `order`: messages, then a step on the weights; `newest` is the part of this mu in its average."""
     largest = g.largest
@@ -353,7 +360,9 @@ def _visit(
             theta_v[k] += losses[states + k]
         _reparametrise(f0, n_factors, factors, f_kinds, slots, own, theta_f)
         for _ in range(rounds):
-            if eps > 0.0:
+            if only_pairs:
+                _pair_star_round(v0, n, variables, incident, eps, theta_v, theta_f, own, high)
+            elif eps > 0.0:
                 _smooth_star_round(v0, n, variables, v_kinds, incident, eps, theta_v, theta_f, own, high, shared)
             else:
                 star_round(v0, n, variables, v_kinds, incident, theta_v, theta_f, own, high, shared)
@@ -392,8 +401,8 @@ def _visit(
 
 @kernel
 def _hinges(
-    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, delta: Any, starts: Any, polish: int, begin: int, end: int,
-    out: Any,
+    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, delta: Any, starts: Any, polish: int, only_pairs: bool,
+    begin: int, end: int, out: Any,
 ) -> None:  # fmt: skip
     """Upper bound on the relaxed hinge of examples begin to end - 1, into out[m]; the messages themselves stay."""
     largest = g.largest
@@ -433,7 +442,10 @@ def _hinges(
             own[z] = delta[starts[m] + z]
         _reparametrise(f0, n_factors, factors, f_kinds, slots, own, theta_f)
         for _ in range(polish):
-            star_round(v0, n, variables, v_kinds, incident, theta_v, theta_f, own, high, shared)
+            if only_pairs:
+                _pair_star_round(v0, n, variables, incident, 0.0, theta_v, theta_f, own, high)
+            else:
+                star_round(v0, n, variables, v_kinds, incident, theta_v, theta_f, own, high, shared)
         for c in range(f0, f0 + n_factors):
             tab, most = factors[c, F_TABLE], -np.inf
             for y in range(tab, tab + f_kinds[factors[c, F_TEMPLATE], K_SIZE]):
@@ -562,6 +574,40 @@ def _smooth_star_round(
             slot_add(
                 theta_f, incident[e, I_TABLE], incident[e, I_OUTER], n_states, incident[e, I_STRIDE], high, to, 1.0
             )
+
+
+@inner
+def _pair_star_round(
+    v0: int, n: int, variables: Any, incident: Any, eps: float, theta_v: Any, theta_f: Any, delta: Any, high: Any
+) -> None:
+    """Either round where all factors are pairs of binary variables: only delta(1) - delta(0) matters, so delta(0) stays."""
+    for v in range(v0, v0 + n):
+        i0, state = variables[v, V_INCIDENT], variables[v, V_STATE]
+        i1 = i0 + variables[v, V_DEGREE]
+        shared = theta_v[state + 1] - theta_v[state]
+        for e in range(i0, i1):
+            at, stride, to = incident[e, I_TABLE], incident[e, I_STRIDE], incident[e, I_DELTA]
+            rise = _soft_max(theta_f[at + stride], theta_f[at + 3], eps) - _soft_max(
+                theta_f[at], theta_f[at + 3 - stride], eps
+            )
+            high[to] = rise + delta[to + 1] - delta[to]
+            shared += high[to]
+        share = shared / (i1 - i0 + 1)
+        for e in range(i0, i1):
+            at, stride, to = incident[e, I_TABLE], incident[e, I_STRIDE], incident[e, I_DELTA]
+            new = high[to] - share + delta[to]
+            theta_f[at + stride] += delta[to + 1] - new
+            theta_f[at + 3] += delta[to + 1] - new
+            delta[to + 1] = new
+
+
+@inner
+def _soft_max(a: float, b: float, eps: float) -> float:
+    """Return eps log(exp(a / eps) + exp(b / eps)), or the max if eps is 0."""
+    most = max(a, b)
+    if eps > 0.0 and abs(a - b) < 40.0 * eps:
+        most += eps * math.log1p(math.exp(-abs(a - b) / eps))
+    return most
 
 
 @inner

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from maxmargin.inference import Engine
 from maxmargin.solvers.loop import Solver, State
-from maxmargin.solvers.oracles import OracleRun, earlier_of, oracle_of
+from maxmargin.solvers.oracles import OracleRun, dot, earlier_of, oracle_of
 
 
 @dataclass
@@ -103,8 +103,8 @@ class FrankWolfeRun(OracleRun[FrankWolfeState]):
         self.keep(now, self.regulariser(now.w) + self.mean(found.hinges), now.w)
         now.dual = max(now.dual, now.ell - self.regulariser(now.w))
         towards = found.psi / self.lam - now.w
-        gap = found.ell - now.ell - self.lam * float(towards @ now.w)
-        curvature = self.lam * float(towards @ towards)
+        gap = found.ell - now.ell - self.lam * dot(towards, now.w)
+        curvature = self.lam * dot(towards, towards)
         if gap > 0.0:
             step = gap / curvature if gap < curvature else 1.0
             now.w = now.w + step * towards

@@ -31,7 +31,9 @@ from maxmargin.problems.layout import (
     G_LAST,
     K_START,
     L_BUFFER,
+    L_SLOTS,
     L_STATES,
+    L_TABLE,
     L_TABLES,
     L_VARIABLES,
     S_FACTOR_GROUPS,
@@ -113,7 +115,7 @@ class GraphOracle:
             ask(p.arrays, *features, w_v, w_f, self.compiled, examples, found)
             return found
         part = p.take(examples)
-        scores = part.scores(p.flat_weights(w_v, w_f), loss_augmented=True)
+        scores = part.scores_of((w_v, w_f), loss_augmented=True)
         if self.relaxes:
             relaxed: Relaxed = self.engine.relax(part, scores)  # type: ignore[attr-defined]
             planes_of_marginals(part.arrays, relaxed.variables, relaxed.factors, found)
@@ -156,6 +158,7 @@ class _Hinges:
 
     def __init__(self, chosen: Engine) -> None:
         self.chosen = chosen
+        self.sequential = getattr(chosen, "sequential", False)
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Hinges in place of scores."""
@@ -199,10 +202,12 @@ def planes_of_labels(g: Any, labels: Any, found: Any) -> None:
     examples, half = g.examples, g.largest[L_BUFFER]
     start, index, value, ell = found.start, found.entry, found.value, found.ell
     touched, tally = np.empty(2 * (g.largest[L_VARIABLES] + g.largest[L_TABLES]), np.int32), np.zeros(2 * half)
+    own_labels, own_statistics = np.empty(g.largest[L_SLOTS], np.int32), np.empty(2 * g.largest[L_TABLE])
     for m in range(len(ell)):
         n, ell[m] = labels_plane(
-            m, examples[m, STRUCTURE], g, half, labels, examples[m, VARIABLES], tally, touched, index, value, start[m]
-        )
+            m, examples[m, STRUCTURE], g, half, labels, examples[m, VARIABLES], tally, touched, index, value, start[m],
+            g.structured, own_labels, own_statistics,
+        )  # fmt: skip
         start[m + 1] = start[m] + n
 
 

@@ -47,7 +47,7 @@ class State:
     def gap(self) -> float:
         """Primal minus dual; where they meet, rounding may leave them crossed by a hair, which is 0."""
         gap = self.primal - self.dual
-        return 0.0 if -1e-12 * abs(self.primal) <= gap < 0.0 else gap
+        return 0.0 if math.isfinite(gap) and -1e-12 * abs(self.primal) <= gap < 0.0 else gap
 
     @property
     def nbytes(self) -> int:
@@ -101,7 +101,8 @@ class Run(ABC, Generic[S]):
 
     def verdict(self, now: S, tol: float, max_passes: int) -> Status | None:
         """Why to stop here, or None to go on."""
-        if self.certificate != "none" and now.gap <= tol:
+        # Bounds that crossed would be a fault of the program's, and certify nothing.
+        if self.certificate != "none" and 0.0 <= now.gap <= tol:
             return Status.CONVERGED
         if now.n_passes >= max_passes:
             return Status.MAX_PASSES
@@ -136,7 +137,7 @@ class Run(ABC, Generic[S]):
                 **self.options(now),
                 "reason": self.solver.reason,
                 "state_bytes": now.nbytes,
-            },  # fmt: skip
+            },
             state=now,
         )
 

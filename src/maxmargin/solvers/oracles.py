@@ -13,6 +13,7 @@ from above where the engine gives only such (dual_decomposition), and may then e
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 import warnings
@@ -47,7 +48,7 @@ from maxmargin.problems.layout import (
 )
 from maxmargin.problems.python_problem import OracleError, PythonProblem
 from maxmargin.problems.statistics import add_statistics
-from maxmargin.solvers.bcfw_visits import Given, find_plane, oracle_room, project_example
+from maxmargin.solvers.bcfw_visits import NOTHING_GIVEN, Given, find_plane, oracle_room, project_example
 from maxmargin.solvers.graph_oracle import GraphOracle, planes_of_labels
 from maxmargin.solvers.loop import Run, State
 from maxmargin.solvers.result import Status
@@ -125,11 +126,14 @@ class FactorGraphOracle:
         self.graph = GraphOracle(problem, engine)
         self.n_examples, self.n_weights, self.weight = problem.n_examples, problem.n_weights, problem.arrays.weight
         self.certificate, self.reason, self.name = self.graph.certificate, self.graph.reason, self.graph.engine.name
-        # A shard's sum is dense: there are no more shards than make that cheap beside finding the planes.
+        # A shard's sum is dense: it must be small beside the work of finding the planes, and memory is slower than arithmetic.
         work = self.n_examples * (self.graph.view_work + self.graph.work)
-        n = max(1, min(_SHARDS, self.n_examples, int(work / max(1, self.n_weights))))
+        n = max(1, min(_SHARDS, self.n_examples, int(work / (8 * max(1, self.n_weights)))))
         cuts = np.linspace(0, self.n_examples, n + 1).astype(int).tolist()
-        self.shards = list(zip(cuts[:-1], cuts[1:], strict=True))
+        self.shards = list(itertools.pairwise(cuts))
+        # Kernels are compiled before any clock starts: called with nothing to do.
+        w, nothing = problem.working_weights(), np.empty(0, np.int64)
+        add_planes(problem.arrays, *self.features, *w, self.graph.compiled or NOTHING_GIVEN, nothing, *w, np.empty(0))
 
     def mean_plane(self, w: NDArray[np.float64], threads: int) -> MeanPlane:
         """The mean of the planes of largest slope at w."""
@@ -184,7 +188,9 @@ class FactorGraphOracle:
             scores = part.scores(p.flat_weights(w_v, w_f), loss_augmented=True)
             best = self.graph.engine.maximise(part, scores)
             room = len(chosen) * 2 * int(p.arrays.largest[L_BUFFER])
-            found = Given(np.zeros(len(chosen) + 1, np.int64), np.empty(room, np.int32), np.empty(room), np.empty(len(chosen)))
+            found = Given(
+                np.zeros(len(chosen) + 1, np.int64), np.empty(room, np.int32), np.empty(room), np.empty(len(chosen))
+            )
             planes_of_labels(part.arrays, best.labels, found)
             yield chosen, found, best.bounds - part.labeling_scores(scores, part.labels)
 
@@ -290,16 +296,21 @@ class OracleRun(Run[S]):
 
     def regulariser(self, w: NDArray[np.float64]) -> float:
         """lam/2 |w|^2."""
-        return self.lam / 2.0 * float(w @ w)
+        return self.lam / 2.0 * dot(w, w)
 
     def mean(self, values: NDArray[np.float64]) -> float:
         """Weighted mean over examples."""
-        return float(self.oracle.weight @ values) / len(values)
+        return dot(self.oracle.weight, values) / len(values)
 
     def primal(self, now: S, w: NDArray[np.float64]) -> float:
         """P(w), by the oracle."""
         now.n_oracle_calls += self.oracle.n_examples
         return self.regulariser(w) + self.mean(self.oracle.mean_plane(w, self.threads).hinges)
+
+
+def dot(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Inner product, not by BLAS: its threads wait for each other longer than this takes, and their number may change the bits."""
+    return float(np.sum(a * b))
 
 
 def earlier_of(now: S, earlier: Any, names: tuple[str, ...]) -> S:

@@ -1,0 +1,192 @@
+"""StructuredSVM: any inputs and outputs, by a model that the user writes in Python (problems/python_problem.py).
+
+Trained on ``1/(2C) |w|^2 + mean hinge`` with the loss and the oracle of the model, by the same solvers, to the same certificates
+as everything else. What is learned is one vector of weights; what it means is the model's business.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from maxmargin.errors import DataError, OptionError
+from maxmargin.estimators.base import StructuredEstimator, _monitor, check_parameters
+from maxmargin.estimators.labels import example_weights
+from maxmargin.problems.python_problem import PythonProblem, ask, named, outputs
+from maxmargin.solvers import SOLVERS
+from maxmargin.solvers.choice import choose_solver
+from maxmargin.solvers.frank_wolfe import FrankWolfe
+from maxmargin.solvers.perceptron import Perceptron
+from maxmargin.solvers.result import Result
+from maxmargin.solvers.subgradient import Subgradient
+
+
+class StructuredSVM(BaseEstimator):
+    """Structured predictor for a problem written in Python.
+
+    Parameters
+    ----------
+    model : Model, or an object with its methods
+        ``joint_features``, ``loss``, ``most_violated`` and ``predict``; see `maxmargin.problems.python_problem`.
+    C : float
+        Strength of the loss against the regulariser.
+    solver : str or solver
+        "auto" is "bcfw"; or any solver that needs a max-oracle and nothing else.
+    tol, max_passes, max_seconds, random_state, n_jobs : see `maxmargin.estimators.base.StructuredEstimator`
+    verbose, warm_start, checkpoint : see there
+        The user's code runs in one thread whatever ``n_jobs`` is. A checkpoint cannot see changes of that code.
+
+    Attributes
+    ----------
+    coef_ : array (d,)
+        The weights, ``result_.weights``.
+    feature_names_ : list or None
+        The names of the weights, where features are dicts.
+    result_ : Result
+        Status, certificate and history of training. If the model's code raised after something had been certified, the status is
+        INTERRUPTED and ``result_.options["error"]`` says where.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from maxmargin.estimators.structured import StructuredSVM
+    >>> class Sign:
+    ...     def joint_features(self, x, y):
+    ...         return [x * y, y]
+    ...     def loss(self, y, y_hat):
+    ...         return float(y != y_hat)
+    ...     def most_violated(self, x, y, w):
+    ...         return max((-1, 1), key=lambda one: self.loss(y, one) + w @ self.joint_features(x, one))
+    ...     def predict(self, x, w):
+    ...         return max((-1, 1), key=lambda one: w @ self.joint_features(x, one))
+    >>> StructuredSVM(Sign(), C=100).fit([-3.0, -1.0, 2.0], [-1, -1, 1]).predict([-2.0, 4.0])
+    [-1, 1]
+    """
+
+    result_: Result
+
+    def __init__(
+        self,
+        model: Any,
+        C: float = 1.0,
+        *,
+        solver: Any = "auto",
+        tol: float = 1e-3,
+        max_passes: int = 1000,
+        max_seconds: float | None = None,
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.model = model
+        self.C = C
+        self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        X, y : sequences of the same length
+            Inputs and true outputs, as the model understands them.
+        sample_weight : array (n,), optional
+
+        Returns
+        -------
+        self
+        """
+        shared = {name: value for name, value in self.get_params(deep=False).items() if name not in ("model", "solver")}
+        check_parameters(StructuredEstimator(**shared))
+        problem = PythonProblem(X, y, self.model, sample_weight)
+        solver = _solver(self.solver, problem)
+        shape = problem.n_examples, problem.n_weights
+        going_on = self.warm_start and getattr(self, "_shape", None) == shape
+        monitor = _monitor(int(self.verbose))
+        try:
+            result: Result = solver.solve(
+                problem,
+                C=float(self.C),
+                tol=float(self.tol),
+                max_passes=int(self.max_passes),
+                max_seconds=None if self.max_seconds is None else float(self.max_seconds),
+                random_state=self.random_state,
+                n_jobs=self.n_jobs,
+                monitor=monitor,
+                checkpoint=self.checkpoint,
+                state=self.result_.state if going_on else None,
+            )
+        finally:
+            if monitor is not None:
+                monitor.close()
+        result.options |= {"C": float(self.C), "tol": float(self.tol)}
+        self.result_, self._shape = result, shape
+        self.coef_, self.feature_names_ = result.weights, problem.feature_names
+        return self
+
+    def predict(self, X: Any) -> list[Any]:
+        """The model's best output of each input."""
+        check_is_fitted(self)
+        inputs = list(X)
+        names = self.feature_names_
+        number_of = None if names is None else {name: number for number, name in enumerate(names)}
+        w = named(number_of, np.asarray(self.coef_, np.float64))
+        return outputs(self.model, "predict", [f"Input {m}" for m in range(len(inputs))], (inputs,), w)
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """1 minus the mean task loss of the predictions."""
+        predicted, truth = self.predict(X), list(y)
+        if len(predicted) != len(truth):
+            raise DataError(
+                f"X has {len(predicted)} inputs, but y has {len(truth)}; expected an output for each input."
+            )
+        losses: NDArray[np.float64] = np.array(
+            [
+                float(ask(self.model, "loss", f"Input {m}", one, other))
+                for m, (one, other) in enumerate(zip(truth, predicted, strict=True))
+            ]
+        )
+        return 1.0 - float(np.average(losses, weights=example_weights(sample_weight, len(truth), "example")))
+
+    def save(self, path: str | os.PathLike[str]) -> NoReturn:
+        """Refuse: a model file holds data and never code, and this model is the user's code."""
+        raise OptionError(
+            "A StructuredSVM cannot be saved: its model is code, and a model file holds only data. Keep the weights, with "
+            "numpy.savez(path, coef=model.coef_), and the code where code is kept."
+        )
+
+
+def _solver(chosen: Any, problem: PythonProblem) -> Any:
+    """A solver that asks for a max-oracle and nothing else."""
+    kinds: tuple[Any, ...] = (*SOLVERS.values(), FrankWolfe, Perceptron, Subgradient)
+    known = {one.name: one for one in kinds if _fits(one)}
+    if isinstance(chosen, str):
+        if chosen == "auto":
+            return choose_solver(problem)
+        if chosen in known:
+            return known[chosen]()
+    elif not isinstance(chosen, type) and hasattr(chosen, "solve") and _fits(chosen):
+        return chosen
+    name = getattr(chosen, "name", chosen)
+    raise OptionError(
+        f"solver={name!r} cannot train a model written in Python, of which only the most violated outputs are known; "
+        f"use one of: auto, {', '.join(sorted(known))}."
+    )
+
+
+def _fits(solver: Any) -> bool:
+    return tuple(getattr(solver, "requires", ())) == ("max-oracle",)

@@ -1,0 +1,124 @@
+"""Training with structured factors against quadratic programs in which their labelings are written out."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from maxmargin.errors import DataError, OptionError
+from maxmargin.problems import FactorGraphs, Features, Structure, Template, structured
+from maxmargin.problems.losses import variable_losses
+from maxmargin.problems.structured import at_most, cardinality, chain, custom, tree
+from maxmargin.solvers import BCFW, SoftBCFW, Status
+from reference.enumerated_program import exact_optimum
+from reference.enumeration import examples, statistics
+from reference.quadratic_program import optimum
+from reference.random_problems import parity_maximise, parity_statistics
+
+SLACK = 1e-7
+KINDS = ("cardinality", "budget", "chain", "tree", "custom")
+
+
+def random_template(rng, kind, n, n_states, n_blocks, forbidden):
+    """A structured template; its parameters have blocks of their own or share them, fixed scores, and some are forbidden."""
+    if kind == "budget":
+        return at_most(n, int(rng.integers(1, n + 1)))
+    size = {"cardinality": n + 1, "chain": n_states**2, "tree": n_states**2, "custom": 2}[kind]
+    blocks = n_blocks + (np.arange(size) if rng.random() < 0.5 else np.arange(size) // 2)
+    blocks[rng.random(size) < 0.2] = -1
+    scores = np.where(rng.random(size) < 0.3, rng.normal(size=size), 0.0)
+    if forbidden:
+        # The first parameter stays allowed, and with it the labeling of zeros.
+        scores[1:][rng.random(size - 1) < 0.3] = -np.inf
+    if kind == "cardinality":
+        return cardinality(n, scores, blocks)
+    if kind == "chain":
+        return chain(n, n_states, scores, blocks)
+    if kind == "tree":
+        return tree([-1] + [int(rng.integers(j)) for j in range(1, n)], n_states, scores, blocks)
+    return custom((2,) * n, 2, parity_maximise, parity_statistics, scores, blocks)
+
+
+def random_labelled(seed, forbidden=False, overlapping=False, tables=True):
+    """A labelled batch with one or two structured factors an example, over disjoint scopes unless `overlapping`."""
+    rng = np.random.default_rng([seed, 7])
+    kind = KINDS[seed % len(KINDS)]
+    n_states = int(rng.integers(2, 4)) if kind in ("chain", "tree") else 2
+    factor_templates, n_blocks, structures = [], 0, []
+    for _ in range(2):
+        n = int(rng.integers(2, 6))
+        kinds, scopes, free = [], [], rng.permutation(n)
+        for _ in range(int(rng.integers(1, 3))):
+            arity = int(rng.integers(1, n + 1))
+            scope = rng.permutation(n)[:arity] if overlapping else free[:arity]
+            free = free[arity:]
+            if len(scope):
+                factor_templates.append(random_template(rng, kind, len(scope), n_states, n_blocks, forbidden))
+                kinds.append(len(factor_templates) - 1)
+                scopes.append(tuple(int(v) for v in scope))
+                n_blocks = max(n_blocks, int(factor_templates[-1].blocks.max()) + 1)
+        for _ in range(int(rng.integers(0, n)) if tables else 0):
+            shape = (n_states,) * int(rng.integers(1, 3))
+            given = np.where(rng.random(shape) < 0.8, n_blocks + np.arange(np.prod(shape)).reshape(shape), -1)
+            factor_templates.append(Template(given, np.where(rng.random(shape) < 0.3, rng.normal(size=shape), 0.0)))
+            n_blocks = max(n_blocks, int(given.max()) + 1)
+            kinds.insert(0, len(factor_templates) - 1)
+            scopes.insert(0, tuple(int(v) for v in rng.permutation(n)[: len(shape)]))
+        rows = np.zeros(len(kinds), int) if rng.random() < 0.5 else np.sort(rng.integers(0, 2, len(kinds)))
+        structures.append(Structure(np.zeros(n, int), np.arange(n), kinds, rows, scopes))
+    n_examples = int(rng.integers(1, 6))
+    structure_of = rng.integers(0, 2, n_examples)
+    lengths = np.array([len(structures[s].variable_templates) for s in structure_of])
+    x = Features(rng.normal(size=(int(lengths.sum()), 2)))
+    z = Features(rng.normal(size=(2 * n_examples, int(rng.integers(1, 3)))))
+    variable_scores = None
+    if forbidden:
+        variable_scores = np.where(rng.random(int(lengths.sum()) * n_states) < 0.1, -np.inf, 0.0)
+        variable_scores[::n_states] = 0.0
+
+    def build(labels, losses):
+        return FactorGraphs(
+            structures, structure_of, [Template(np.arange(n_states))], factor_templates, x, z, np.cumsum(lengths) - lengths,
+            2 * np.arange(n_examples), labels, losses, variable_scores=variable_scores, weights=rng.random(n_examples) + 0.5,
+        )  # fmt: skip
+
+    labels = []
+    for example in examples(build(None, None)):
+        allowed = [y for y in itertools.product(*(range(k) for k in example.n_states)) if is_allowed(example, y, variable_scores)]
+        labels += allowed[rng.integers(len(allowed))]
+    losses = variable_losses(np.array(labels, np.int32), np.full(len(labels), n_states), lengths, "hamming")
+    return build(labels, losses), float(10.0 ** rng.uniform(-1, 1.5))
+
+
+def is_allowed(example, labels, variable_scores):
+    if variable_scores is not None and np.isneginf(variable_scores[np.array(example.state_start) + labels]).any():
+        return False
+    for scope, template in zip(example.structure.scopes, example.templates, strict=True):
+        used = statistics(template, [int(labels[v]) for v in scope])
+        if any(np.isneginf(template.scores.flat[entry]) for entry in used):
+            return False
+    return True
+
+
+def brackets(result, best):
+    return (
+        result.dual - SLACK <= best <= result.primal + SLACK
+        and (result.history["dual"] <= best + SLACK).all()
+        and (result.history["primal"] >= best - SLACK).all()
+    )
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_the_gap_closes_around_the_optimum_where_scopes_are_disjoint(first):
+    for seed in range(first, first + 20):
+        problem, C = random_labelled(seed)
+        assert problem.has_structured
+        best = optimum(problem, C)
+        result = SoftBCFW().solve(problem, C, tol=1e-4, max_passes=20_000)
+        assert brackets(result, best), (seed, best, result.summary())
+        assert result.status is Status.CONVERGED, (seed, result.summary())
+        assert result.certificate == ("exact" if problem.is_forest else "relaxed")
+        if problem.is_forest:
+            assert best == pytest.approx(exact_optimum(problem, C), rel=1e-6)
