@@ -21,6 +21,7 @@ CLOSING = {
     "bcfw": (BCFW(), 1e-4),
     "bcfw, pairwise": (BCFW(steps="pairwise"), 1e-4),
     "bcfw, uniform": (BCFW(sampling="uniform"), 1e-4),
+    "bcfw, joint": (BCFW(steps="joint", batch=3), 1e-4),
     "bcfw, plain": (BCFW.plain(), 5e-3),
     "bcfw, exhaustive": (BCFW("exhaustive"), 1e-4),
     "frank-wolfe": (FrankWolfe(), 2e-2),

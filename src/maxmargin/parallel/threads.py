@@ -44,7 +44,7 @@ def map_shards(function: Callable[[int, int], T], shards: Sequence[tuple[int, in
 
     The error of the first shard that has one is raised, and shards that have not begun by then never do.
     """
-    if threads <= 1 or len(shards) == 1:
+    if threads <= 1 or len(shards) <= 1:
         return [function(begin, end) for begin, end in shards]
     with ThreadPoolExecutor(min(threads, len(shards))) as pool:
         started = [pool.submit(function, begin, end) for begin, end in shards]

@@ -57,11 +57,12 @@ from maxmargin.solvers.bcfw_visits import (
     R_FLOOR,
     R_ORACLE,
     exhausted,
+    propose,
     visit_blocks,
 )
 from maxmargin.solvers.graph_oracle import GraphOracle
 from maxmargin.solvers.loop import Solver
-from maxmargin.solvers.planes import PlaneStore, weights_of_planes
+from maxmargin.solvers.planes import PlaneStore, add_moves, weights_of_planes
 from maxmargin.solvers.proximal import ProximalRun, ProximalState
 from maxmargin.solvers.sampling import sample_by_gap
 
@@ -148,8 +149,9 @@ class BCFW(Solver):
     engine : "auto", str or engine
         The max-oracle: "auto" is exact where that is cheap (trees, small state spaces, small width), else graph_cut or
         linear_program.
-    steps : "corrective", "pairwise" or "plain"
-        How a visit improves a block: solve it over its planes, one pairwise step, or the paper's Frank-Wolfe step.
+    steps : "corrective", "pairwise", "joint" or "plain"
+        How a visit improves a block: solve it over its planes, one pairwise step, or the paper's Frank-Wolfe step. With "joint",
+        batches of blocks are solved side by side, in threads, and step together: worth it where the oracle is slow.
     sampling : "gap" or "uniform"
         How examples are drawn for a pass.
     cache : int
@@ -157,7 +159,7 @@ class BCFW(Solver):
     averaging : bool
         Also keep the weighted mean of the weights after each pass, and report it where its value is lower.
     batch : int
-        Examples per call of an engine that works outside the compiled loop.
+        Examples per call of an engine that works outside the compiled loop, and per step with ``steps="joint"``.
     """
 
     name = "bcfw"
@@ -170,7 +172,7 @@ class BCFW(Solver):
         sampling: str = "gap",
         cache: int = 20,
         averaging: bool = False,
-        batch: int = 1,
+        batch: int = 4,
     ) -> None:
         self.engine = engine
         self.steps = steps
@@ -190,8 +192,8 @@ class BCFW(Solver):
 
     def check_options(self, problem: Any) -> None:
         """Refuse, in a sentence, options that cannot be."""
-        if self.steps not in ("corrective", "pairwise", "plain"):
-            raise OptionError(f'steps={self.steps!r} is not known; use "corrective", "pairwise" or "plain".')
+        if self.steps not in ("corrective", "pairwise", "joint", "plain"):
+            raise OptionError(f'steps={self.steps!r} is not known; use "corrective", "pairwise", "joint" or "plain".')
         if self.sampling not in ("gap", "uniform"):
             raise OptionError(f'sampling={self.sampling!r} is not known; use "gap" or "uniform".')
         for name, least in (("cache", 0), ("batch", 1)):
@@ -203,7 +205,8 @@ class BCFW(Solver):
         """What does the work."""
         if not isinstance(problem, FactorGraphs):
             return PythonRun(self, problem, lam, random_state, threads)
-        kind = PlainRun if self.steps == "plain" else PlaneRun
+        kinds: dict[str, type[BlockRun[Any]]] = {"plain": PlainRun, "joint": JointRun}
+        kind = kinds.get(self.steps, PlaneRun)
         return kind(self, problem, lam, random_state, threads)
 
 
@@ -321,7 +324,7 @@ class BlockRun(ProximalRun[B]):
     @property
     def corrective(self) -> bool:
         """Whether a visit solves its block."""
-        return self.solver.steps == "corrective"
+        return self.solver.steps in ("corrective", "joint")
 
     def count(self, now: B, counts: NDArray[np.int64]) -> None:
         """Take note of what a walk did."""
@@ -529,6 +532,75 @@ class PlaneRun(BlockRun[PlaneState]):
     def options(self, now: PlaneState) -> dict[str, Any]:
         """How the planes were used."""
         return {**super().options(now), "n_cached": now.n_cached, "planes": float(now.n_planes.mean()) - 1.0}
+
+
+class JointRun(PlaneRun):
+    """Mini-batches: the blocks of a batch are improved side by side, in threads, and step together by one line search.
+
+    Each block's move is the best for itself at the same weights. Along all moves at once f is a parabola, and the batch goes
+    to its top, or the whole way. The moves do not depend on the number of threads, nor does the order of their sum.
+    """
+
+    def walk(
+        self, now: PlaneState, order: NDArray[np.int64], ask: bool, stop: Callable[[], bool]
+    ) -> tuple[float, float]:
+        """Visit the examples a batch at a time; a batch has an example once."""
+        counts, gain = np.zeros(3, np.int64), 0.0
+        rules = np.array([self.scale, *self.acceptance(now), _INNER, _STEPS, ask])
+        for first in range(0, len(order), self.solver.batch):
+            batch = np.unique(order[first : first + self.solver.batch])
+            if ask:
+                self.look(now, batch, rules, counts)
+            gain += self.step_together(now, batch, rules)
+            if stop():
+                break
+        self.count(now, counts)
+        return gain, len(order) * self.oracle.view_work + counts[N_ORACLE] * self.oracle.work
+
+    def look(
+        self, now: PlaneState, batch: NDArray[np.int64], rules: NDArray[np.float64], counts: NDArray[np.int64]
+    ) -> None:
+        """Ask the oracle, in threads, about the examples whose planes are exhausted, and keep what it finds."""
+        empty = exhausted(self.problem.arrays, *self.features, now.w_v, now.w_f, now.store, batch, rules, now.gaps)
+        counts[N_CACHED] += int((~empty).sum())
+        batch = batch[empty]
+        shards = _pieces(len(batch))
+        found = map_shards(
+            lambda begin, end: self.oracle.most_violated(now.w_v, now.w_f, batch[begin:end]), shards, self.threads
+        )
+        resting = np.array([self.scale, np.inf, np.inf, 0.0, 0.0, 1.0])
+        for (begin, end), planes in zip(shards, found, strict=True):
+            self.visit_with(planes, now, batch[begin:end], resting, counts)
+
+    def step_together(self, now: PlaneState, batch: NDArray[np.int64], rules: NDArray[np.float64]) -> float:
+        """The step of a batch; returns the gain in M times the dual."""
+        p, store = self.problem, now.store
+        moved, slopes = np.zeros((len(batch), store.capacity)), np.empty(len(batch))
+        map_shards(
+            lambda begin, end: propose(
+                p.arrays, *self.features, now.w_v, now.w_f, store, batch[begin:end], rules, moved[begin:end], slopes[begin:end]
+            ),
+            _pieces(len(batch)),
+            self.threads,
+        )  # fmt: skip
+        before = now.w_v.copy(), now.w_f.copy()
+        add_moves(p.arrays, *self.features, store, batch, moved, self.half, self.scale, now.w_v, now.w_f)
+        change = now.w_v - before[0], now.w_f - before[1]
+        slope, curvature = float(slopes.sum()), self.step_lam * p.n_examples * p.inner(change, change)
+        if slope <= 0.0:
+            now.w_v[:], now.w_f[:] = before
+            return 0.0
+        step = min(1.0, slope / curvature) if curvature > 0.0 else 1.0
+        now.w_v[:], now.w_f[:] = before[0] + step * change[0], before[1] + step * change[1]
+        store.alpha[batch] = np.maximum(store.alpha[batch] + step * moved, 0.0)
+        store.used[batch] = np.where(store.alpha[batch] > 0.0, now.n_passes, store.used[batch])
+        return step * (slope - 0.5 * step * curvature)
+
+
+def _pieces(n: int) -> list[tuple[int, int]]:
+    """Shards of a batch, which do not depend on the number of threads."""
+    size = max(1, -(-n // 8))
+    return [(first, min(first + size, n)) for first in range(0, n, size)]
 
 
 class PlainRun(BlockRun[PlainState]):

@@ -453,3 +453,47 @@ def exhausted(
         )
         out[k] = not (top - mean >= max(rules[R_ACCEPT] * gaps[m], rules[R_FLOOR]) and top > mean)
     return out
+
+
+@kernel
+def propose(
+    g: Any,
+    v_features: Any,
+    f_features: Any,
+    w_v: Any,
+    w_f: Any,
+    store: Any,
+    order: Any,
+    rules: Any,
+    moved: Any,
+    slopes: Any,
+) -> None:
+    """What each block would do by itself at these weights: the change of its masses, and the slope of M f along it."""
+    examples, structures, v_groups, f_groups, weight = (
+        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
+    )  # fmt: skip
+    n_planes, alpha, ell, start, size, gram, entry, value = (
+        store.n_planes, store.alpha, store.ell, store.start, store.size, store.gram, store.entry, store.value,
+    )  # fmt: skip
+    half, capacity = g.largest[L_BUFFER], alpha.shape[1]
+    z, v, before, kept = np.empty(2 * half), np.empty(capacity), np.empty(capacity), np.empty(capacity)
+    for k in range(len(order)):
+        m = order[k]
+        s, n = examples[m, STRUCTURE], n_planes[m]
+        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
+        mean, top = plane_slopes(m, n_planes, alpha, ell, start, size, entry, value, z, v)
+        before[:n] = v[:n]
+        kept[:n] = alpha[m, :n]
+        improve_block(
+            m,
+            n,
+            rules[R_SCALE] * weight[m],
+            v,
+            alpha,
+            gram,
+            moved[k],
+            rules[R_INNER] * (top - mean),
+            int(rules[R_STEPS]),
+        )
+        alpha[m, :n] = kept[:n]
+        slopes[k] = weight[m] * (moved[k, :n] * before[:n]).sum()

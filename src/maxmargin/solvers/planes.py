@@ -244,3 +244,30 @@ def weights_of_planes(
             structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f,
         )  # fmt: skip
     return total
+
+
+@kernel
+def add_moves(
+    g: Any,
+    v_features: Any,
+    f_features: Any,
+    store: Any,
+    order: Any,
+    moved: Any,
+    half: int,
+    scale: float,
+    w_v: Any,
+    w_f: Any,
+) -> None:
+    """W += sum over the examples of what their moves of mass do."""
+    examples, structures, v_groups, f_groups, weight = (
+        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
+    )  # fmt: skip
+    n_planes, start, size, entry, value = store.n_planes, store.start, store.size, store.entry, store.value
+    change = np.zeros(2 * half)
+    for k in range(len(order)):
+        m = order[k]
+        write_change(
+            m, n_planes[m], moved[k], start, size, entry, value, change, scale * weight[m], examples[m, STRUCTURE], examples,
+            structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f,
+        )  # fmt: skip
