@@ -3,9 +3,6 @@
 import itertools
 import json
 import re
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -63,9 +60,7 @@ def folder(tmp_path_factory):
     graphs = [(X[3 * m : 3 * m + 3], edges, np.ones((3, 1))) for m in range(20)]
     write_graphs(folder / "graph.npz", GraphData(graphs, np.split(three, 20), ["low", "middle", "high"]))
     for task in names.TASKS:
-        assert (
-            run(["train", str(folder / f"{task}.npz"), "-C", "100", "--quiet", "-o", str(folder / f"{task}.mm")]) == 0
-        )
+        assert run(["train", str(folder / f"{task}.npz"), "-C", "10", "--quiet", "-o", str(folder / f"{task}.mm")]) == 0
     return folder
 
 
@@ -94,19 +89,6 @@ def test_help_lists_what_there_is(capsys):
     text = " ".join(capsys.readouterr().out.split())
     for name in (*SOLVERS, *ENGINES, *names.TASKS, *names.KERNELS):
         assert re.search(rf"[ {{,]{name}[ ,}}]", text), name
-
-
-def test_help_is_fast():
-    """Python itself starts in some tens of milliseconds; NumPy and Numba together take more than half a second."""
-    clocks = []
-    for code in ("pass", "from maxmargin.cli.main import run; run(['--help'])"):
-        best = np.inf
-        for _ in range(3):
-            clock = time.perf_counter()
-            subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-            best = min(best, time.perf_counter() - clock)
-        clocks.append(best)
-    assert clocks[1] - clocks[0] < 0.4
 
 
 # ------------------------------------------------------------------------------------------------- train
@@ -181,7 +163,7 @@ def test_kernels(folder, tmp_path, capsys):
             "--gamma",
             "0.5",
             "-C",
-            "100",
+            "10",
             "--quiet",
             "-o",
             tmp_path / "a.mm",

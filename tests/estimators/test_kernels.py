@@ -16,6 +16,7 @@ from maxmargin.estimators import feature_space
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.formats.model_file import read_model, write_model
 from maxmargin.problems import Features, chain_problem, graph_problem
+from maxmargin.solvers import SOLVERS
 
 TOL = 1e-6
 KINDS = [mm.BinarySVM, mm.MultiClassSVM, mm.MultiLabelSVM, mm.ChainSVM, mm.GraphSVM]
@@ -219,6 +220,22 @@ def test_edges_stay_linear():
     assert values[0] == pytest.approx(by_hand)
 
 
+def test_marginals_and_the_k_best():
+    X, y = data(mm.ChainSVM)
+    other = mm.ChainSVM(kernel="rbf").fit(X, y)
+    # The same scores, made by a linear model whose features are the kernel's.
+    rows = [
+        rbf_kernel(x, other.support_vectors_, gamma=other.gamma_) @ other.dual_coef_.T + other.intercept_ for x in X
+    ]
+    one = mm.ChainSVM(fit_intercept=False, max_passes=1).fit(rows, y)
+    one.result_.weights[:9] = np.eye(3).ravel()
+    one.result_.weights[9:] = other.result_.weights[3 * len(flat(y)) :]
+    np.testing.assert_allclose(flat(other.predict_marginals(X)), flat(one.predict_marginals(rows)), atol=1e-12)
+    for found, expected in zip(other.predict_top_k(X, 3), one.predict_top_k(rows, 3), strict=True):
+        for mine, theirs in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(np.array(mine).round(9), np.array(theirs).round(9))
+
+
 def test_unknown_nodes_are_no_rows():
     X, y = data(mm.GraphSVM)
     y[0] = [-1, 0, 1]
@@ -411,6 +428,21 @@ def test_parameters_that_cannot_be(kind, options, sentence):
         kind(**options).fit(*data(kind))
 
 
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+def test_a_solver_trains_the_kernel_right_or_not_at_all(solver):
+    X, y = data(mm.ChainSVM)
+    model = mm.ChainSVM(C=3.0, solver=solver, kernel=inner_products, max_passes=3000)
+    if solver not in feature_space.KERNEL_SOLVERS:
+        with pytest.raises(
+            OptionError, match=f'The solver {solver} is for kernel="linear" only; with a kernel, use "auto"'
+        ):
+            model.fit(X, y)
+        return
+    model.fit(X, y)
+    assert model.result_.gap <= model.tol
+    same_optimum(model, train(mm.ChainSVM, X, y))
+
+
 @pytest.mark.parametrize("kind", [mm.ChainSVM, mm.GraphSVM])
 def test_no_precomputed_kernel_of_structures(kind):
     with pytest.raises(OptionError, match=f"kernel='precomputed' is not possible for {kind.__name__}"):
@@ -422,14 +454,14 @@ def test_precomputed_matrices_that_are_none():
     model = mm.BinarySVM(kernel="precomputed")
     with pytest.raises(DataError, match=r"X has shape \(24, 2\); .* square matrix"):
         model.fit(X, y)
-    with pytest.raises(DataError, match=r"X is a CSR matrix; .* it must be an array"):
+    with pytest.raises(DataError, match=r"X is a sparse matrix; .* it must be an array"):
         model.fit(sp.csr_array(X @ X.T), y)
     with pytest.raises(DataError, match=r"X is not symmetric: \[0, 1\]"):
         model.fit(np.triu(rbf_kernel(X, X)), y)
     with pytest.raises(DataError, match=r"X\[3, 3\] is nan"):
         model.fit(np.diag(np.where(np.arange(24) == 3, np.nan, 1.0)), y)
     model.fit(X @ X.T, y)
-    with pytest.raises(DataError, match="X is a CSR matrix"):
+    with pytest.raises(DataError, match="X is a sparse matrix"):
         model.predict(sp.csr_array(X @ X.T))
 
 

@@ -54,7 +54,13 @@ EXPECTED_OF_COLUMNS = EXPECTED | {"check_estimator_sparse_array": TWO, "check_es
 
 
 @parametrize_with_checks(
-    [OneColumn(max_passes=20), mm.BinarySVM(), mm.MultiClassSVM()],
+    [
+        OneColumn(max_passes=20),
+        mm.BinarySVM(),
+        mm.MultiClassSVM(),
+        mm.BinarySVM(kernel="rbf"),
+        mm.MultiClassSVM(kernel="poly"),
+    ],
     expected_failed_checks=lambda one: EXPECTED_OF_COLUMNS if isinstance(one, OneColumn) else EXPECTED,
 )
 def test_scikit_learns_own_checks(estimator, check):

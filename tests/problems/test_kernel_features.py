@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maxmargin.errors import DataError
+from maxmargin.errors import DataError, OptionError
 from maxmargin.problems import Features, label_edges, multi_label_problem
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.features import KernelFeatures
-from maxmargin.solvers import BCFW, SoftBCFW
+from maxmargin.solvers import BCFW, DLPW, FrankWolfe, Perceptron, SoftBCFW, Subgradient
 
 
 def chains(kernel):
@@ -60,6 +60,12 @@ def test_a_linear_kernel_has_the_optimum_of_the_linear_model(solver, make):
     linear, dual = plain.scores(one.weights), kernelised.scores(other.weights)
     np.testing.assert_allclose(dual.variables, linear.variables, atol=apart * longest)
     np.testing.assert_allclose(dual.factors, linear.factors, atol=apart)
+
+
+@pytest.mark.parametrize("solver", [DLPW(), FrankWolfe(), Perceptron(), Subgradient()], ids=lambda one: one.name)
+def test_solvers_that_need_features_say_so(solver):
+    with pytest.raises(OptionError, match=f'The solver "{solver.name}" needs features, not a kernel'):
+        solver.solve(chains(True))
 
 
 def test_weights_there_and_back():

@@ -102,7 +102,9 @@ class _Program:
                 for entry, times in used.items():
                     extra = g.arrays.factor_scores[start + entry] if len(g.arrays.factor_scores) else 0.0
                     fixed += times * (template.scores.ravel()[entry] + extra)
-                if template.name != "table" and any(marginals[v][k] is None for v, k in zip(scope, states, strict=True)):
+                if template.name != "table" and any(
+                    marginals[v][k] is None for v, k in zip(scope, states, strict=True)
+                ):
                     continue
                 one = self.marginal(share, fixed, fixed, is_truth, M)
                 for entry, times in used.items():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from maxmargin.errors import OptionError
+from maxmargin.problems import Features
 from maxmargin.problems.chains import chain_problem
 from maxmargin.solvers import Status
 from maxmargin.solvers.bcfw import BCFW
@@ -145,6 +146,16 @@ def test_a_warm_start_with_a_larger_c_keeps_the_weights(solver):
     linear = again.dual + 0.5 * squared
     gaps = [one.history["block_gap"][-1] for one in (now, again)]
     assert gaps[0] - gaps[1] == pytest.approx(0.9 * (linear - squared), rel=1e-9, abs=1e-12)
+
+
+def test_a_warm_start_on_other_data_begins_afresh():
+    """Planes of other data of the same shape would certify what is not so."""
+    first, other = chain(20, seed=1), chain(20, seed=1)
+    other.variable_features = Features(other.variable_features.matrix()[::-1])
+    earlier = BCFW().solve(first, 5.0, tol=1e-4, max_passes=2000)
+    warm = BCFW().solve(other, 5.0, tol=1e-4, max_passes=2000, state=earlier.state)
+    cold = BCFW().solve(other, 5.0, tol=1e-4, max_passes=2000)
+    np.testing.assert_array_equal(warm.weights, cold.weights)
 
 
 def test_bad_options():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.problems import FactorGraphs, Features, Structure, Template, structured
+from maxmargin.problems import FactorGraphs, Features, Structure, Template
 from maxmargin.problems.losses import variable_losses
 from maxmargin.problems.structured import at_most, cardinality, chain, custom, tree
 from maxmargin.solvers import BCFW, SoftBCFW, Status
@@ -86,7 +86,11 @@ def random_labelled(seed, forbidden=False, overlapping=False, tables=True):
 
     labels = []
     for example in examples(build(None, None)):
-        allowed = [y for y in itertools.product(*(range(k) for k in example.n_states)) if is_allowed(example, y, variable_scores)]
+        allowed = [
+            y
+            for y in itertools.product(*(range(k) for k in example.n_states))
+            if is_allowed(example, y, variable_scores)
+        ]
         labels += allowed[rng.integers(len(allowed))]
     losses = variable_losses(np.array(labels, np.int32), np.full(len(labels), n_states), lengths, "hamming")
     return build(labels, losses), float(10.0 ** rng.uniform(-1, 1.5))
@@ -122,3 +126,149 @@ def test_the_gap_closes_around_the_optimum_where_scopes_are_disjoint(first):
         assert result.certificate == ("exact" if problem.is_forest else "relaxed")
         if problem.is_forest:
             assert best == pytest.approx(exact_optimum(problem, C), rel=1e-6)
+
+
+@pytest.mark.parametrize("first", range(0, 40, 20))
+def test_bounds_hold_with_hard_constraints(first):
+    """The gap closes too, unless a table cannot be repaired onto the structured factor's marginals."""
+    closed = 0
+    for seed in range(first, first + 20):
+        problem, C = random_labelled(seed, forbidden=True)
+        best = optimum(problem, C)
+        result = SoftBCFW().solve(problem, C, tol=1e-4, max_passes=5_000)
+        assert brackets(result, best), (seed, best, result.summary())
+        assert result.primal <= best + 1e-3, (seed, best, result.summary())
+        closed += result.status is Status.CONVERGED
+    assert closed == 20
+
+
+def test_bounds_hold_where_scopes_overlap():
+    """A variable in two structured factors leaves the lower bound at the truth's 0, but the upper one reaches the optimum."""
+    overlap = 0
+    for seed in range(30):
+        problem, C = random_labelled(seed, overlapping=True)
+        best = optimum(problem, C)
+        result = SoftBCFW().solve(problem, C, tol=1e-4, max_passes=1_000)
+        assert brackets(result, best), (seed, best, result.summary())
+        assert result.primal <= best + 2e-3, (seed, best, result.summary())
+        overlap += result.status is not Status.CONVERGED
+    assert overlap > 0
+
+
+@pytest.mark.parametrize("first", range(0, 40, 20))
+def test_soft_certificates_bracket_the_soft_optimum(first):
+    for seed in range(first, first + 20):
+        problem, C = random_labelled(seed, forbidden=seed % 3 == 0, overlapping=seed % 2 == 0)
+        rho = float(10.0 ** np.random.default_rng(seed).uniform(-1, 1))
+        best, hard = optimum(problem, C, rho), optimum(problem, C)
+        result = SoftBCFW(rho=rho, multipliers=False).solve(problem, C, tol=1e-3, max_passes=2_000)
+        assert result.certificate == "soft"
+        assert brackets(result, best), (seed, best, result.summary())
+        assert result.status is Status.CONVERGED, (seed, result.summary())
+        assert (result.history["relaxed_dual"] <= hard + SLACK).all(), seed
+        assert (result.history["relaxed_primal"] >= hard - SLACK).all(), seed
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_extensions_keep_certificates_true(seed):
+    problem, C = random_labelled(seed)
+    best = optimum(problem, C)
+    for solver in (SoftBCFW(smoothing=0.01), SoftBCFW(rho=10.0, multipliers=False, rho_decay=0.97)):
+        result = solver.solve(problem, C, tol=1e-4, max_passes=300)
+        assert brackets(result, best), (best, result.summary())
+        assert result.primal <= best + 0.05 * (1.0 + best)
+
+
+def test_training_resumes_to_the_bit_and_starts_from_earlier_marginals(tmp_path):
+    for seed in range(5):
+        problem, C = random_labelled(seed)
+        whole = SoftBCFW().solve(problem, C, tol=0.0, max_passes=20)
+        path = tmp_path / f"{seed}.zip"
+        SoftBCFW().solve(problem, C, tol=0.0, max_passes=10, checkpoint=path)
+        parts = SoftBCFW().solve(problem, C, tol=0.0, max_passes=20, checkpoint=path)
+        assert (whole.weights == parts.weights).all()
+        assert whole.dual == parts.dual
+        solved = SoftBCFW().solve(problem, C, tol=1e-4, max_passes=20_000)
+        larger = SoftBCFW().solve(problem, 2 * C, tol=1e-3, max_passes=20_000, state=solved.state)
+        assert larger.status is Status.CONVERGED
+        assert brackets(larger, optimum(problem, 2 * C))
+
+
+@pytest.mark.parametrize("first", range(0, 20, 10))
+def test_bcfw_trains_with_exact_labelings(first):
+    """Planes of labelings count statistics; both oracles reach the optimum over all labelings."""
+    for seed in range(first, first + 10):
+        problem, C = random_labelled(seed, forbidden=seed % 2 == 0, overlapping=seed % 3 == 0)
+        best = exact_optimum(problem, C)
+        for engine in ("exhaustive", "dual_decomposition"):
+            result = BCFW(engine).solve(problem, C, tol=1e-3, max_passes=500)
+            assert result.certificate == "exact"
+            assert result.dual - SLACK <= best <= result.primal + SLACK, (seed, engine, best, result.summary())
+            if engine == "exhaustive":
+                assert result.status is Status.CONVERGED, (seed, result.summary())
+
+
+# ------------------------------------------------------------------------------------------------ learned weights
+
+
+def sets_of_labels(rng, n, n_labels, template, n_features=3):
+    """A multi-label problem in which the only factor joins all labels, and labels that it likes."""
+    x = rng.normal(size=(n, n_features))
+    score = x @ rng.normal(size=(n_features, n_labels)) + 0.5 * rng.normal(size=(n, n_labels))
+    labels = (score > np.sort(score, axis=1)[:, [-3]]).astype(np.int32).ravel()
+    losses = variable_losses(labels, np.full(n * n_labels, 2), np.full(n, n_labels), "hamming")
+    shape = Structure(np.arange(n_labels), np.zeros(n_labels, int), [0], [0], [tuple(range(n_labels))])
+    unary = [Template([-1, i]) for i in range(n_labels)]
+    return FactorGraphs(
+        [shape], np.zeros(n, int), unary, [template], Features(x), Features.constant(), np.arange(n), np.zeros(n, int), labels,
+        losses,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        at_most(6, 2),
+        cardinality(6, blocks=np.arange(7)),
+        chain(6, 2, blocks=np.arange(4)),
+        tree([-1, 0, 0, 1, 1, 2], 2, blocks=[0, 1, 1, 0]),
+        custom((2,) * 6, 2, parity_maximise, parity_statistics, blocks=[0, 1]),
+    ],
+    ids=["budget", "count", "chain", "tree", "custom"],
+)
+def test_weights_are_learned_and_certified(template):
+    """One factor over all labels is a forest: exact, and equal to the problem with all labelings written out."""
+    problem = sets_of_labels(np.random.default_rng(3), 12, 6, template)
+    best = exact_optimum(problem, 20.0)
+    result = SoftBCFW().solve(problem, 20.0, tol=1e-4, max_passes=5_000)
+    assert result.status is Status.CONVERGED
+    assert result.certificate == "exact"
+    assert brackets(result, best)
+    learned = problem.split_weights(result.weights)[1]
+    assert learned.shape[0] == template.blocks.max() + 1
+    if len(learned):
+        without = sets_of_labels(np.random.default_rng(3), 12, 6, Template(-np.ones((2,) * 6, int)))
+        assert np.abs(learned).max() > 1e-3
+        assert best < exact_optimum(without, 20.0) - 1e-4
+
+
+# ------------------------------------------------------------------------------------------------ refusals
+
+
+def test_labels_that_a_structured_factor_forbids():
+    with pytest.raises(DataError, match=r"Example \d+: its own labels are forbidden by the hard constraints\."):
+        sets_of_labels(np.random.default_rng(0), 5, 6, at_most(6, 1))
+
+
+def test_random_blocks_are_refused():
+    problem = sets_of_labels(np.random.default_rng(0), 5, 6, at_most(6, 2))
+    with pytest.raises(OptionError, match=r'use blocks="examples". Example 0: factor 0 is a cardinality factor'):
+        SoftBCFW.algorithm_1().solve(problem)
+
+
+def test_an_earlier_state_of_another_shape_is_refused():
+    problem = sets_of_labels(np.random.default_rng(0), 5, 6, at_most(6, 2))
+    earlier = SoftBCFW().solve(problem, max_passes=1).state
+    pairs = sets_of_labels(np.random.default_rng(0), 5, 6, chain(6, 2))
+    with pytest.raises(OptionError, match="another shape"):
+        SoftBCFW().solve(pairs, state=earlier)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 TASKS = ("binary", "multi-class", "multi-label", "chain", "graph")
-SOLVERS = ("bcfw", "dlpw", "soft-bcfw")
+SOLVERS = ("bcfw", "dlpw", "frank-wolfe", "perceptron", "soft-bcfw", "subgradient")
 ENGINES = (
     "alpha_expansion",
     "branch_and_bound",

@@ -25,7 +25,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.estimators.feature_space import KERNELS, keep_support
+from maxmargin.estimators.feature_space import KERNEL_SOLVERS, KERNELS, is_linear, keep_support
 from maxmargin.inference import ENGINES, Engine, choose, engine
 from maxmargin.problems import FactorGraphs, Features
 from maxmargin.solvers import SOLVERS, make_solver
@@ -157,6 +157,11 @@ class StructuredEstimator(BaseEstimator):
     def _train(self, problem: FactorGraphs, features: Features) -> None:
         """Solve the problem; sets ``result_``, ``inference_``, and the support among the rows of `features`."""
         solver = make_solver(self.solver, problem)
+        name = getattr(solver, "name", repr(solver))
+        if not is_linear(self) and name not in KERNEL_SOLVERS:
+            raise OptionError(
+                f'The solver {name} is for kernel="linear" only; with a kernel, use {_quoted(("auto", *KERNEL_SOLVERS))}.'
+            )
         shape = _shape(problem), self.kernel, self.gamma, self.degree, self.coef0
         going_on = self.warm_start and getattr(self, "_shape", None) == shape
         state = self.result_.state if going_on else None

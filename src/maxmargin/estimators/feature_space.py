@@ -30,6 +30,8 @@ from maxmargin.errors import DataError
 from maxmargin.problems.features import Features, KernelFeatures
 
 KERNELS = ("linear", "rbf", "poly", "precomputed")
+#: Solvers that leave norms and inner products of weights to the problem, which knows what they are with a kernel.
+KERNEL_SOLVERS = ("bcfw", "soft-bcfw")
 #: Most bytes of a matrix of all pairs of training rows.
 KERNEL_LIMIT = 8 << 30
 #: Bytes of the kernel between new rows and the support that prediction holds at a time.
@@ -70,7 +72,7 @@ def training_rows(estimator: Any, features: Features) -> Features:
     if estimator.fit_intercept:
         # What the user gave, or what a function of the user's may keep, is not ours to change.
         theirs = callable(estimator.kernel) or estimator.kernel == "precomputed"
-        gram = np.add(gram, 0.9, out=None if theirs else gram)
+        gram = np.add(gram, 1.0, out=None if theirs else gram)
     return KernelFeatures(gram, name)
 
 
@@ -203,7 +205,7 @@ def _gamma(estimator: Any, X: Any) -> float:
 def _dense(features: Features) -> NDArray[np.float64]:
     if features.sparse:
         raise DataError(
-            f'{features.name} is a CSR matrix; with kernel="precomputed" it must be an array, the kernel between rows.'
+            f'{features.name} is a sparse matrix; with kernel="precomputed" it must be an array, the kernel between rows.'
         )
     return np.asarray(features.matrix(), np.float64)
 

@@ -137,7 +137,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = not tags.input_tags.pairwise
         return tags
 
     def _scores(self, X: Any) -> NDArray[np.float64]:

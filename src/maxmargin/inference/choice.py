@@ -49,7 +49,7 @@ def choose_oracle(graphs: FactorGraphs) -> tuple[Engine, str]:
     exact = exact_engine(graphs)
     if exact is not None:
         return exact
-    return DualDecomposition(), "no cheap exact engine: labelings and bounds"
+    return DualDecomposition(max_rounds=30, smoothing=0), "no cheap exact engine: labelings and bounds"
 
 
 def choose_marginals(graphs: FactorGraphs) -> tuple[Engine, str]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -46,10 +47,22 @@ def map_shards(function: Callable[[int, int], T], shards: Sequence[tuple[int, in
     """
     if threads <= 1 or len(shards) <= 1:
         return [function(begin, end) for begin, end in shards]
-    with ThreadPoolExecutor(min(threads, len(shards))) as pool:
-        started = [pool.submit(function, begin, end) for begin, end in shards]
-        try:
-            return [one.result() for one in started]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    started = [_pool(threads).submit(function, begin, end) for begin, end in shards]
+    try:
+        return [one.result() for one in started]
+    except BaseException:
+        for one in started:
+            one.cancel()
+        wait(started)
+        raise
+
+
+@lru_cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads are kept: a solver may ask for shards thousands of times a second."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="maxmargin")
+
+
+# A forked process has none of its parent's threads.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -6,6 +6,17 @@ from maxmargin.problems.features import Features
 from maxmargin.problems.graphs import graph_problem
 from maxmargin.problems.multi_class import binary_problem, multi_class_problem
 from maxmargin.problems.multi_label import label_edges, multi_label_problem
+from maxmargin.problems.structured import (
+    at_least,
+    at_least_one,
+    at_most,
+    cardinality,
+    chain,
+    custom,
+    exactly,
+    exactly_one,
+    tree,
+)
 from maxmargin.problems.templates import Structure, Template
 
 __all__ = [
@@ -14,10 +25,19 @@ __all__ = [
     "Scores",
     "Structure",
     "Template",
+    "at_least",
+    "at_least_one",
+    "at_most",
     "binary_problem",
+    "cardinality",
+    "chain",
     "chain_problem",
+    "custom",
+    "exactly",
+    "exactly_one",
     "graph_problem",
     "label_edges",
     "multi_class_problem",
     "multi_label_problem",
+    "tree",
 ]

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 import time
+import zlib
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -72,9 +73,9 @@ _ACCEPT, _FLOOR = 0.25, 0.01
 _INNER, _STEPS = 0.05, 100
 #: Most passes over cached planes between two that may ask the oracle.
 _CACHED_PASSES = 20
-#: The proximal term makes lam this power of the condition |psi|^2 / (lam M ell) times larger, and the centre moves after this many
-#: passes.
-_EXPONENT, _CENTRE_PASSES = 0.375, 1
+#: The proximal term makes lam this power of the condition |psi|^2 / (lam M ell) times larger, at most so many times (beyond, the
+#: centre overshoots what a few passes can follow); and the passes between two moves of the centre.
+_EXPONENT, _STRONGEST, _CENTRE_PASSES = 0.375, 9.0, 2
 #: Entries that the arena of planes grows by, at least.
 _ROOM = 1 << 16
 #: Entries of the planes that a check finds at a time.
@@ -89,6 +90,8 @@ class BlockState(ProximalState):
     mean_f: NDArray[np.float64]
     gaps: NDArray[np.float64]
     step_lam: float
+    #: A sum over the data, which planes and their products belong to.
+    data: int
     momentum: float = field(default=1.0, kw_only=True)
     dual_linear: float = field(default=0.0, kw_only=True)
 
@@ -164,6 +167,7 @@ class BCFW(Solver):
 
     name = "bcfw"
     requires = ("max-oracle",)
+    kernels = True
 
     def __init__(
         self,
@@ -249,15 +253,18 @@ class BlockRun(ProximalRun[B]):
         now = self.first_state(
             **common, mean_v=np.zeros_like(common["w_v"]), mean_f=np.zeros_like(common["w_f"]),
             gaps=np.full(self.problem.n_examples, np.inf), lam=self.lam, step_lam=self.lam,
+            data=checksum(self.problem),
         )  # fmt: skip
-        if earlier is not None:
-            if type(earlier) is not type(now) or any(
-                getattr(earlier, name).shape != getattr(now, name).shape for name in ("w_v", "w_f", "gaps")
-            ):
-                raise OptionError(
-                    "The earlier state belongs to a problem of another shape or to another solver; start without it "
-                    "(warm_start=False)."
-                )
+        if earlier is not None and (
+            type(earlier) is not type(now)
+            or any(getattr(earlier, name).shape != getattr(now, name).shape for name in ("w_v", "w_f", "gaps"))
+        ):
+            raise OptionError(
+                "The earlier state belongs to a problem of another shape or to another solver; start without it "
+                "(warm_start=False)."
+            )
+        # Planes of other data would certify nothing.
+        if earlier is not None and earlier.data == now.data:
             self.shrink(now, earlier, min(1.0, self.lam / earlier.lam))
             now.w_v[:], now.w_f[:] = self.dual_point(now)[1:]
             now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
@@ -410,6 +417,15 @@ class BlockRun(ProximalRun[B]):
         }
 
 
+def checksum(problem: FactorGraphs) -> int:
+    """A sum over all that planes depend on."""
+    a, total = problem.arrays, 0
+    features = (*problem.variable_features.arrays, *problem.factor_features.arrays)
+    for array in (a.examples, a.labels, a.losses, a.variable_scores, a.factor_scores, *features):
+        total = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).ravel().data, total)
+    return total
+
+
 class PlaneRun(BlockRun[PlaneState]):
     """Blocks are distributions over planes that are kept."""
 
@@ -446,7 +462,7 @@ class PlaneRun(BlockRun[PlaneState]):
         ell = np.abs(now.ell[chosen, at])
         if self.corrective and len(chosen) and ell.sum() > 0.0:
             condition = self.scale * float(now.gram[chosen, at, at].sum() / ell.sum())
-            now.step_lam = self.lam * max(1.0, condition**_EXPONENT)
+            now.step_lam = self.lam * min(max(1.0, condition**_EXPONENT), _STRONGEST)
         now.seconds += time.perf_counter() - clock
 
     def dual_point(self, now: PlaneState) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:

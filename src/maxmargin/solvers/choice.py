@@ -4,7 +4,9 @@
 2. Graphs without cycles: `bcfw` with max-product inside its loop; the certificate is exact.
 3. Binary variables in pairs: `bcfw` with graph cuts inside its loop; the certificate is for the relaxation.
 4. Examples so small that exact inference is cheap: `bcfw` with it.
-5. Anything else, and problems with structured factors: `soft-bcfw`, whose steps cost no inference at all.
+5. Problems with structured factors: `soft-bcfw`, which has them as blocks.
+6. Anything else, such as images with many classes: `bcfw` with dual decomposition, whose labelings and bounds bracket the exact
+   problem.
 
 A problem that is not made of factor graphs has only its oracle: `bcfw`.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from maxmargin.inference.choice import exact_engine
+from maxmargin.inference.choice import choose_oracle, exact_engine
 from maxmargin.inference.graph_cut import GraphCut
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.bcfw import BCFW
@@ -42,4 +44,4 @@ def _choice(problem: Any) -> tuple[Solver, str]:
     found = exact_engine(problem)
     if found is not None:
         return BCFW(found[0]), f"exact inference is cheap: {found[1]}"
-    return SoftBCFW(), "no cheap oracle: blocks of variables and factors instead"
+    return BCFW(choose_oracle(problem)[0]), "loopy graphs: dual decomposition finds labelings and bounds their scores"

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from maxmargin.errors import OptionError
 from maxmargin.formats.atomic import check_writable
 from maxmargin.parallel.threads import n_threads
+from maxmargin.problems.features import KernelFeatures
 from maxmargin.solvers.interrupt import Interruptible
 from maxmargin.solvers.monitor import Monitor, Report, Silent
 from maxmargin.solvers.result import Result, Status
@@ -148,6 +149,8 @@ class Solver(ABC):
     name = ""
     #: What a solver asks of a problem: "local scores", "max-oracle" or "marginals".
     requires: tuple[str, ...] = ()
+    #: Whether it can train on features that are known by a kernel alone.
+    kernels = False
     #: Why this solver was chosen.
     reason = "as asked"
 
@@ -199,6 +202,8 @@ class Solver(ABC):
         """
         if not getattr(problem, "has_labels", True):
             raise OptionError("This problem has no labels to learn from.")
+        if isinstance(getattr(problem, "variable_features", None), KernelFeatures) and not self.kernels:
+            raise OptionError(f'The solver "{self.name}" needs features, not a kernel; use "bcfw" or "soft-bcfw".')
         self.check_options(problem)
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
         talk: Monitor = monitor or Silent()
