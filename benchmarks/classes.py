@@ -148,7 +148,7 @@ def main():
     parser.add_argument("--data-home", default=os.environ.get("MAXMARGIN_DATA"))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=120.0, help="limit of a run")
-    parser.add_argument("--examples", type=int, help="use the first few only, to try things out")
+    parser.add_argument("--examples", type=int, help="use a random few only, to try things out")
     options = parser.parse_args()
     if options.data_home is None:
         parser.error("give --data-home, or set MAXMARGIN_DATA; it holds ocr-letters, covtype and binary")
@@ -159,7 +159,9 @@ def main():
     print(f"|---------|-----------------------|--------:|--------------:|-------:|{':|'.join(['-' * 21] * 5)}:|")
     for name in options.data:
         X, y = DATA[name](pathlib.Path(options.data_home))
-        X, y = X[: options.examples], y[: options.examples]
+        if options.examples is not None:
+            chosen = np.random.default_rng(0).permutation(len(y))[: options.examples]
+            X, y = X[chosen], np.unique(y[chosen], return_inverse=True)[1]
         shape = f"{X.shape[0]} x {X.shape[1]}, {y.max() + 1}"
         SoftBCFW().solve(build(X[:100], y[:100]), max_passes=1)  # compiled before the clock starts
         for cost in options.costs:

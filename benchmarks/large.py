@@ -2,12 +2,14 @@
 
     python benchmarks/large.py [--data-home DIR] [--seconds 1800] [--jobs 2] [--examples N]
 
-4,880 bookmarks, 1,836 words and a constant, C = 1 by default, the loss the fraction of wrong labels. SoftBCFW and BCFW with graph
-cuts train the model of all pairs, whose certificate is for the relaxation; `MultiLabelSVM(edges="tree")` trains the tree of greatest
-mutual information, where everything is exact. "No pairs" is what the pairs have to beat.
+4,880 bookmarks, 1,836 words and a constant; the loss is the fraction of wrong labels. SoftBCFW and BCFW with graph cuts train the
+model of all pairs, whose certificate is for the relaxation; `MultiLabelSVM(edges="tree")` trains the tree of greatest mutual
+information, where everything is exact, and "no pairs" is what pairs have to beat. With a fifth of the training examples held out,
+C = 1 had the lowest Hamming error of 1, 3, 10, ..., 3000, for the tree and without pairs; C = 10 the best micro-F1.
 
 Each runs in a process of its own, since a process knows only its own peak of memory: "data" is the peak before training
-starts, "peak" the whole. Test figures are those of the weights a run ends with, by the engine that the estimator chooses.
+starts, "peak" that of training too. Seconds are the solver's own, checks apart. Test figures are those of the weights a run
+ends with, by the engine that the estimator chooses.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ from sklearn.metrics import f1_score
 
 from maxmargin import MultiLabelSVM
 from maxmargin.datasets import fetch_bibtex
-from maxmargin.inference import GraphCut, Trees
+from maxmargin.inference import GraphCut
 from maxmargin.inference.batches import predict
 from maxmargin.problems import label_edges, multi_label_problem
-from maxmargin.solvers import BCFW, Callback, SoftBCFW
+from maxmargin.solvers import BCFW, Callback, SoftBCFW, choose_solver
 
 
 def peak():
@@ -62,17 +64,31 @@ def all_pairs(solver, options):
     return figures(result, before, after, truth, found, time.perf_counter() - start)
 
 
+class ToShare:
+    """The solver that is chosen for a problem, stopped at a share of the primal value; an estimator's tolerance is absolute."""
+
+    def __init__(self, share):
+        self.share = share
+
+    def solve(self, problem, **options):
+        stop = Callback(lambda report: report.gap > self.share * report.primal)
+        return choose_solver(problem).solve(problem, **options | {"tol": 0, "monitor": stop})
+
+
 def estimator(edges, options):
-    """The same for an estimator, whose tolerance is absolute: a first run that is stopped early tells how large the value is."""
+    """The same by the estimator."""
     X, Y = load(options, "train")
-    problem = multi_label_problem(X, Y, label_edges(edges, Y), Y.shape[1])
-    few = SoftBCFW() if edges == "none" else BCFW("trees")
-    rough = few.solve(problem, options.C, tol=0, monitor=Callback(lambda report: report.gap > 0.5 * report.primal))
-    before = peak()
     model = MultiLabelSVM(
-        options.C, edges=edges, tol=options.gap * rough.dual, max_seconds=options.seconds, max_passes=10**6,
-        n_jobs=options.jobs, fit_intercept=False,
-    ).fit(X, Y)  # fmt: skip
+        options.C,
+        edges=edges,
+        solver=ToShare(options.gap),
+        max_seconds=options.seconds,
+        max_passes=10**6,
+        n_jobs=options.jobs,
+        fit_intercept=False,
+    )
+    before = peak()
+    model.fit(X, Y)
     after = peak()
     X, truth = load(options, "test")
     start = time.perf_counter()

@@ -217,6 +217,17 @@ def score_row(features: Any, row: int, weights: Any, first: int, last: int, out:
         for b in range(width):
             out[at + b] = weights[row, first + b]
         return
+    if width == 1:
+        # One block, as in binary problems: a loop over blocks would cost more than the product.
+        total = 0.0
+        if len(indptr) > 1:
+            for q in range(indptr[row], indptr[row + 1]):
+                total += data[q] * weights[indices[q], first]
+        else:
+            for column in range(dense.shape[1]):
+                total += dense[row, column] * weights[column, first]
+        out[at] = total
+        return
     for b in range(width):
         out[at + b] = 0.0
     if len(indptr) > 1:
@@ -241,8 +252,8 @@ def add_row(features: Any, row: int, weights: Any, first: int, last: int, change
     changed = 0
     for b in range(width):
         changed += change[at + b] != 0.0
-    # Few blocks change at most visits of a problem with many: then a column at a time touches less.
-    narrow = 6 * changed < width
+    # Few blocks change at most visits of a problem with many: then a column at a time touches less. One block is a column.
+    narrow = 6 * changed < width or width == 1
     if n > 0:
         for b in range(width):
             weights[n + row, first + b] += scale * change[at + b]

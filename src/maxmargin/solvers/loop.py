@@ -48,7 +48,7 @@ class State:
     def gap(self) -> float:
         """Primal minus dual; where they meet, rounding may leave them crossed by a hair, which is 0."""
         gap = self.primal - self.dual
-        return 0.0 if math.isfinite(gap) and -1e-12 * abs(self.primal) <= gap < 0.0 else gap
+        return 0.0 if math.isfinite(gap) and -1e-12 * max(1.0, abs(self.primal)) <= gap < 0.0 else gap
 
     @property
     def nbytes(self) -> int:

@@ -20,9 +20,9 @@ Two algorithms share this file:
     Algorithm 1 of the paper: random blocks, plain Frank-Wolfe steps, fixed rho, a certificate for G_rho ("soft").
 ``blocks="examples"`` (the default)
     One pass visits as many examples as there are, sampled by their gap; a visit improves all blocks of an example
-    (soft_visits.py). With multipliers (the paper's second extension), delta = nu + (mu_c - mu_i) / rho and nu <- delta at each
-    visit, so that the limit is G itself, whatever rho is: the certificate is for G ("relaxed"), or for the exact problem where
-    the graphs are forests ("exact").
+    (soft_visits.py), structured factors among them (soft_structured.py). With multipliers (the paper's second extension),
+    delta = nu + (mu_c - mu_i) / rho and nu <- delta at each visit, so that the limit is G itself, whatever rho is: the certificate
+    is for G ("relaxed"), or for the exact problem where the graphs are forests ("exact").
 
 Large C couples the examples through w so strongly that coordinate ascent crawls. Then the passes work on
 
@@ -57,6 +57,8 @@ from maxmargin.solvers.sampling import sample_by_gap
 from maxmargin.solvers.soft_bounds import dual_point, hinges
 from maxmargin.solvers.soft_coupling import can_couple, couple_pairs
 from maxmargin.solvers.soft_random_blocks import random_blocks
+from maxmargin.solvers.soft_single import is_single, single_dual_point, single_hinges, visit_single
+from maxmargin.solvers.soft_structured import Held, agreeing, hold, hold_truth, overlapping
 from maxmargin.solvers.soft_visits import visit_examples
 
 #: Block gap over the cost of repair that a run steers to, and how far off it may be: from 1 to 9 all do about equally well.
@@ -92,6 +94,9 @@ class SoftState(State):
     centre_f: NDArray[np.float64]
     last_v: NDArray[np.float64]
     last_f: NDArray[np.float64]
+    inside: NDArray[np.float64]
+    mass: NDArray[np.float64]
+    atoms: NDArray[np.int32]
     rho: float
     lam: float
     momentum: float = 1.0
@@ -101,7 +106,8 @@ class SoftState(State):
     @property
     def nbytes(self) -> int:
         """Bytes of the dual state: marginals and multipliers."""
-        return int(self.mu.nbytes + self.table.nbytes + self.nu.nbytes)
+        kept = self.mu, self.table, self.nu, self.inside, self.mass, self.atoms
+        return sum(one.nbytes for one in kept)
 
 
 class SoftBCFW(Solver):
@@ -130,6 +136,7 @@ class SoftBCFW(Solver):
 
     name = "soft-bcfw"
     requires = ("local scores",)
+    kernels = True
 
     def __init__(
         self,
@@ -156,7 +163,8 @@ class SoftBCFW(Solver):
 
     def make_run(self, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> SoftRun:
         """What does the work."""
-        return SoftRun(self, problem, lam, random_state, threads)
+        kind = SingleRun if self.blocks == "examples" and is_single(problem) else SoftRun
+        return kind(self, problem, lam, random_state, threads)
 
     def check_options(self, problem: FactorGraphs) -> None:
         """Refuse, in a sentence, options that cannot be."""
@@ -178,6 +186,11 @@ class SoftBCFW(Solver):
         if not (math.isfinite(self.smoothing) and self.smoothing >= 0.0):
             raise OptionError(
                 f"smoothing={self.smoothing!r} is not possible; use a finite number that is not negative."
+            )
+        if self.blocks == "random" and getattr(problem, "has_structured", False):
+            raise OptionError(
+                f'blocks="random" takes factors with tables only, and this problem has structured ones; use blocks="examples". '
+                f"{problem.refuse_structured(self.name)}"
             )
         if self.blocks == "random" and self.smoothing:
             raise OptionError('blocks="random" is Algorithm 1 of the paper, without smoothing; set smoothing=0.')
@@ -201,6 +214,7 @@ class SoftRun(Run[SoftState]):
         self.certificate = "soft" if self.soft else "exact" if problem.is_forest else "relaxed"
         self.multipliers = has_factors and solver.multipliers
         self.has_factors = has_factors
+        self.held, self.overlapping = hold(problem), overlapping(problem)
         self.n_blocks = int(problem.example_variables[-1] + problem.example_factors[-1])
         # lam + kappa; Algorithm 1 stays as printed.
         self.step_lam = lam if solver.blocks == "random" else max(lam, self.easy_lam())
@@ -218,18 +232,27 @@ class SoftRun(Run[SoftState]):
             w_v=w_v, w_f=w_f, block_gap=np.ones(n), disagreement=np.zeros(n), best_v=w_v.copy(), best_f=w_f.copy(),
             dual_v=np.zeros_like(w_v), dual_f=np.zeros_like(w_f),
             centre_v=np.zeros_like(w_v), centre_f=np.zeros_like(w_f), last_v=np.zeros_like(w_v), last_f=np.zeros_like(w_f),
+            inside=np.zeros_like(self.held.inside), mass=np.zeros_like(self.held.mass), atoms=np.zeros_like(self.held.atoms),
             rho=self.first_rho(), lam=self.lam,
         )  # fmt: skip
         now.mu[p.state_starts() + p.labels] = 1.0
-        now.table[joint_states_of(p.arrays, p.labels)] = 1.0
+        entries = joint_states_of(p.arrays, p.labels)
+        now.table[entries[entries >= 0]] = 1.0
+        for held in self.structured(now):
+            hold_truth(self.g, held, now.table)
         return now
+
+    def structured(self, now: SoftState) -> tuple[Held, ...]:
+        """What kernels are told of structured factors, which is nothing where there are none."""
+        return (self.held._replace(inside=now.inside, mass=now.mass, atoms=now.atoms),) if len(now.mass) else ()
 
     def begin(self, earlier: SoftState | None) -> SoftState:
         """Where the run begins: the truth, the marginals of an earlier run, or a short edgeless run."""
         now, n = self.truth(), self.problem.n_examples
         if earlier is not None:
             if any(
-                getattr(earlier, name).shape != getattr(now, name).shape for name in ("mu", "table", "nu", "w_v", "w_f")
+                getattr(earlier, name).shape != getattr(now, name).shape
+                for name in ("mu", "table", "nu", "w_v", "w_f", "atoms")
             ):
                 raise OptionError(
                     "The earlier state belongs to a problem of another shape; start without it (warm_start=False)."
@@ -238,12 +261,16 @@ class SoftRun(Run[SoftState]):
             share = min(1.0, self.lam / earlier.lam)
             now.mu += share * (earlier.mu - now.mu)
             now.table += share * (earlier.table - now.table)
+            now.inside += share * (earlier.inside - now.inside)
+            # What mass the atoms lack is the truth's.
+            now.mass[:], now.atoms[:] = share * earlier.mass, earlier.atoms
             now.nu[:] = earlier.nu
             if isinstance(self.solver.rho, str):
                 now.rho = earlier.rho
             dual_point(
-                self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, True, now.w_v, now.w_f
-            )
+                self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, True, now.w_v, now.w_f,
+                *self.structured(now),
+            )  # fmt: skip
             # The centre at w(mu) leaves the weights where they are.
             now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
             now.last_v[:], now.last_f[:] = now.w_v, now.w_f
@@ -336,7 +363,7 @@ class SoftRun(Run[SoftState]):
         visit_examples(
             self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, now.nu, order, self.step_lam, now.rho,
             self.solver.smoothing, 1 if edgeless else self.solver.sweeps, _TABLE_STEPS, self.multipliers and not edgeless,
-            edgeless, now.block_gap, now.disagreement,
+            edgeless, now.block_gap, now.disagreement, *self.structured(now),
         )  # fmt: skip
 
     def move_centre(self, now: SoftState) -> None:
@@ -400,7 +427,7 @@ class SoftRun(Run[SoftState]):
         run_shards(
             lambda begin, end: hinges(
                 self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, now.nu, now.rho,
-                0 if soft else _POLISH, soft, gaps, enough, begin, end, hinge,
+                0 if soft else _POLISH, soft, gaps, enough, begin, end, hinge, *self.structured(now),
             ),
             self.problem.n_examples,
             self.threads,
@@ -410,8 +437,14 @@ class SoftRun(Run[SoftState]):
     def lower(self, now: SoftState, soft: bool) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """The linear part of f at the current marginals, repaired unless soft, and the weights w(mu) there."""
         r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
+        mu = now.mu
+        further: tuple[Any, ...] = self.structured(now)
+        if further and not soft:
+            mu, usable = np.empty_like(now.mu), np.empty(self.problem.n_examples, np.bool_)
+            agreeing(self.g, *further, now.mu, mu, usable)
+            further = (*further, usable)
         linear = dual_point(
-            self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, soft, r_v, r_f
+            self.g, self.v_features, self.f_features, mu, now.table, self.lam, now.rho, soft, r_v, r_f, *further
         )
         return linear, r_v, r_f
 
@@ -435,7 +468,12 @@ class SoftRun(Run[SoftState]):
         now.dual = max(now.dual, now.dual_linear - self.regulariser(now.dual_v, now.dual_f))
 
     def repair_cost(self, now: SoftState, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> float:
-        """What the (proximal) dual loses through the weights when the marginals are made to agree."""
+        """What the (proximal) dual loses through the weights when the marginals are made to agree.
+
+        Where they cannot be, because structured factors overlap, disagreement alone has to tell.
+        """
+        if self.overlapping:
+            return 0.0
         share = self.lam / self.step_lam
         w = now.w_v, now.w_f
         repaired = share * r_v + (1.0 - share) * now.centre_v, share * r_f + (1.0 - share) * now.centre_f
@@ -459,3 +497,28 @@ class SoftRun(Run[SoftState]):
     def options(self, now: SoftState) -> dict[str, Any]:
         """Where rho ended, and the strength of the proximal term."""
         return {"final_rho": now.rho, "proximal": self.step_lam / self.lam - 1.0}
+
+
+class SingleRun(SoftRun):
+    """The same where every example is one variable, in loops that know it (soft_single.py)."""
+
+    def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
+        """Visit the examples in order."""
+        visit_single(
+            self.g, self.v_features, now.w_v, now.mu, order, self.step_lam, self.solver.smoothing, now.block_gap
+        )  # fmt: skip
+
+    def upper(self, now: SoftState, soft: bool) -> float:
+        """The value of P at the current weights."""
+        hinge = np.empty(self.problem.n_examples)
+        run_shards(
+            lambda begin, end: single_hinges(self.g, self.v_features, now.w_v, begin, end, hinge),
+            self.problem.n_examples,
+            self.threads,
+        )
+        return self.regulariser(now.w_v, now.w_f) + self.mean(hinge)
+
+    def lower(self, now: SoftState, soft: bool) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """The linear part of f at the current marginals, and the weights there."""
+        r_v = np.empty_like(now.w_v)
+        return float(single_dual_point(self.g, self.v_features, now.mu, self.lam, r_v)), r_v, np.zeros_like(now.w_f)

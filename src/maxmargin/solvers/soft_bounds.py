@@ -13,6 +13,8 @@ marginals, and the rank-one product of what is missing is added. Where that woul
 states are filled greedily; if mass is left over the example falls back to its own labels, which are feasible and contribute 0.
 
 For G_rho (soft), delta = (mu_c - mu_i) / rho is not improved, mu not repaired, and the penalty counts on both sides.
+
+Structured factors bring their own maxima and marginals to both bounds (soft_structured.py).
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from maxmargin.problems.layout import (
     I_STRIDE,
     I_TABLE,
     K_ARITY,
+    K_KIND,
     K_SIZE,
     K_SLOTS,
     K_START,
@@ -49,6 +52,7 @@ from maxmargin.problems.layout import (
     L_DELTAS,
     L_SLOTS,
     L_STATES,
+    L_TABLE,
     L_TABLES,
     MESSAGES,
     P_I,
@@ -75,6 +79,17 @@ from maxmargin.problems.layout import (
     side_scores,
 )  # fmt: skip
 from maxmargin.problems.tables import slot_add, slot_max, slot_scale, slot_sum
+from maxmargin.problems.templates import TABLE
+from maxmargin.solvers.soft_structured import (
+    E_STATE,
+    H_FACTOR,
+    H_STATE,
+    change_of_statistics,
+    disagreement_of,
+    factor_max,
+    factor_round,
+    read_messages,
+)
 
 #: A message that no score outweighs; finite, because infinities would meet and make NaN.
 _FAR = 1e30
@@ -83,7 +98,7 @@ _FAR = 1e30
 @kernel
 def hinges(
     g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, mu: Any, table: Any, nu: Any, rho: float, polish: int, soft: bool,
-    gaps: Any, enough: float, begin: int, end: int, out: Any,
+    gaps: Any, enough: float, begin: int, end: int, out: Any, held: Any = None,
 ) -> None:  # fmt: skip
     """Upper bound on the relaxed hinge of examples begin to end - 1, into out[m].
 
@@ -103,6 +118,15 @@ def hinges(
     only_pairs = not soft
     for c in range(len(pairs)):
         only_pairs = only_pairs and pairs[c, P_STATE_I] >= 0
+    # Differences of messages cannot express a forbidden state.
+    for fixed in (v_fixed, v_scores):
+        for k in range(len(fixed)):
+            only_pairs = only_pairs and fixed[k] > -np.inf
+    if held is not None:
+        first_row, rows, start, inside, structured = held.first, held.factors, held.start, held.inside, g.structured
+        room = 2 * largest[L_SLOTS] + largest[L_TABLE] + 2
+        work, order, own = np.empty(room), np.empty(room, np.int64), np.empty(room, np.int32)
+        unary, most_of = np.empty(room), np.empty(room)
     for m in range(begin, end):
         s = examples[m, STRUCTURE]
         v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
@@ -145,6 +169,8 @@ def hinges(
                 theta_f[tab + 3] -= to_i + to_j
                 continue
             t, at, joint = factors[f0 + c, F_TEMPLATE], factors[f0 + c, F_SCOPE], 0
+            if held is not None and f_kinds[t, K_KIND] != TABLE:
+                continue
             for j in range(f_kinds[t, K_ARITY]):
                 z = f_kinds[t, K_SLOTS] + j
                 n_states, stride, outer, to = (
@@ -176,14 +202,37 @@ def hinges(
                     here + slots[z, SLOT_DELTA],
                     -1.0,
                 )
+        if held is not None:
+            for r in range(first_row[s], first_row[s + 1]):
+                c = f0 + rows[r, H_FACTOR]
+                truth, square = read_messages(
+                    c, start[m, E_STATE] + rows[r, H_STATE], v0, states, messages + factors[c, F_MESSAGE], first, variables,
+                    factors, scope, f_kinds, slots, structured, mu, nu, inside, inverse, labels, theta_f, delta, own, work,
+                )  # fmt: skip
+                total -= truth
+                penalty += square
 
         for _ in range(polish if gaps[m] > enough else 0):
             if only_pairs:
                 _pair_star_round(v0, n, variables, incident, theta_v, theta_f, delta, high)
                 continue
             star_round(v0, n, variables, v_kinds, incident, theta_v, theta_f, delta, high, shared)
+            if held is not None:
+                for r in range(first_row[s], first_row[s + 1]):
+                    factor_round(
+                        f0 + rows[r, H_FACTOR], v0, variables, factors, scope, f_kinds, slots, structured, incident, theta_v,
+                        theta_f, delta, unary, most_of, own, work, order,
+                    )  # fmt: skip
+        if held is not None:
+            for r in range(first_row[s], first_row[s + 1]):
+                total += factor_max(
+                    f0 + rows[r, H_FACTOR], v0, variables, factors, scope, f_kinds, slots, structured, incident, theta_v, theta_f,
+                    delta, unary, own, work, order,
+                )  # fmt: skip
         for c in range(n_factors):
             tab, most = factors[f0 + c, F_TABLE], -np.inf
+            if held is not None and f_kinds[factors[f0 + c, F_TEMPLATE], K_KIND] != TABLE:
+                continue
             for y in range(tab, tab + f_kinds[factors[f0 + c, F_TEMPLATE], K_SIZE]):
                 most = max(most, theta_f[y])
             total += most
@@ -214,7 +263,8 @@ def star_round(
 ) -> None:
     """Minimise the bound exactly over all messages to one variable, for each variable in turn.
 
-    theta_v holds the variables' own scores, theta_f the factors' scores reparametrised by delta.
+    theta_v holds the variables' own scores, theta_f the factors' scores reparametrised by delta. Messages of structured factors,
+    whose slots have no stride, stay as they are.
     """
     for v in range(v0, v0 + n):
         i0 = variables[v, V_INCIDENT]
@@ -224,15 +274,23 @@ def star_round(
         n_states, state = kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_STATE]
         for k in range(n_states):
             shared[k] = theta_v[state + k]
+        n_moving = 0
         for e in range(i0, i1):
             to = incident[e, I_DELTA]
+            if incident[e, I_STRIDE] == 0:
+                for k in range(n_states):
+                    shared[k] += delta[to + k]
+                continue
+            n_moving += 1
             slot_max(theta_f, incident[e, I_TABLE], incident[e, I_OUTER], n_states, incident[e, I_STRIDE], high, to)
             for k in range(n_states):
                 high[to + k] += delta[to + k]
                 shared[k] += high[to + k]
-        share = 1.0 / (i1 - i0 + 1)
+        share = 1.0 / (n_moving + 1)
         for e in range(i0, i1):
             to = incident[e, I_DELTA]
+            if incident[e, I_STRIDE] == 0:
+                continue
             for k in range(n_states):
                 if shared[k] != -np.inf:
                     new = high[to + k] - shared[k] * share
@@ -284,8 +342,13 @@ def dual_point(
     soft: bool,
     r_v: Any,
     r_f: Any,
+    held: Any = None,
+    usable: Any = None,
 ) -> float:
-    """Mean linear part of the dual (loss, fixed scores, penalty if soft) at mu, repaired unless soft; w(mu) into r_v, r_f."""
+    """Mean linear part of the dual (loss, fixed scores, penalty if soft) at mu, repaired unless soft; w(mu) into r_v, r_f.
+
+    With structured factors, and unless soft, mu has to agree with them where `usable` says so (`agreeing`).
+    """
     n_examples = len(g.weight)
     largest = g.largest
     change, repaired = np.empty(largest[L_BUFFER]), np.empty(largest[L_TABLES])
@@ -301,15 +364,22 @@ def dual_point(
     f_kinds, f_block, f_fixed, f_groups = g.factor_kinds, g.factor_block, g.factor_fixed, g.factor_groups
     pairs = g.pairs
     v_scores, f_scores, weight, scope, slots = g.variable_scores, g.factor_scores, g.weight, g.scope, g.slots
+    if held is not None:
+        first_row, rows, begin, inside, structured = held.first, held.factors, held.start, held.inside, g.structured
+        own, spare = np.empty(largest[L_SLOTS], np.int32), np.empty(largest[L_TABLE])
     r_v[:] = 0.0
     r_f[:] = 0.0
     total = 0.0
     for m in range(n_examples):
+        if usable is not None and not usable[m]:
+            continue
         s = examples[m, STRUCTURE]
         v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
         states, tables = examples[m, STATES], examples[m, TABLES]
         penalty, feasible = 0.0, True
         for c in range(examples[m + 1, FACTORS] - examples[m, FACTORS]):
+            if held is not None and f_kinds[factors[f0 + c, F_TEMPLATE], K_KIND] != TABLE:
+                continue
             if soft:
                 penalty += _disagreement(
                     f0 + c, v0, states, tables, variables, factors, scope, f_kinds, slots, mu, table, repaired, target
@@ -333,6 +403,12 @@ def dual_point(
                 break
         if not feasible:
             continue
+        if held is not None:
+            for r in range(first_row[s], first_row[s + 1] if soft else first_row[s]):
+                penalty += disagreement_of(
+                    f0 + rows[r, H_FACTOR], begin[m, E_STATE] + rows[r, H_STATE], v0, states, variables, factors, scope, f_kinds,
+                    slots, mu, inside,
+                )  # fmt: skip
         unit = weight[m] / (lam * n_examples)
         linear = 0.0
         for q in range(structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS]):
@@ -361,6 +437,12 @@ def dual_point(
             for c in range(f_groups[q, G_FIRST], f_groups[q, G_LAST]):
                 t, tab = factors[f0 + c, F_TEMPLATE], factors[f0 + c, F_TABLE]
                 start = f_kinds[t, K_START]
+                if held is not None and f_kinds[t, K_KIND] != TABLE:
+                    linear += change_of_statistics(
+                        f0 + c, tables + tab, examples[m, VARIABLES], at, first, factors, scope, f_kinds, slots, structured,
+                        f_block, f_fixed, f_scores, labels, table, change, own, spare,
+                    )  # fmt: skip
+                    continue
                 truth = 0
                 for j in range(f_kinds[t, K_ARITY]):
                     i = scope[factors[f0 + c, F_SCOPE] + j]

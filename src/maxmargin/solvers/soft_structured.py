@@ -15,6 +15,7 @@ few labelings that have mass are remembered (`atoms` and their `mass`), and the 
 its mean is what is left of F_c and mu_c when the atoms are taken away. So an atom that has to make room is simply forgotten. With
 nothing remembered these are plain Frank-Wolfe steps, which crawl: on 60 random problems (tests/solvers/test_soft_structured.py)
 a gap of 1e-4 takes them 130 passes in the median and more than 20,000 at worst; with eight atoms, 39 and 336.
+To 1 % of a large problem (1000 examples, a budget over 30 labels) the two take equally long.
 
 The labelings of a structured factor are those that the factor and its variables allow: a state that its variable forbids has
 score -inf in the oracle. Smooth maxima take smoothing / 2 |mu_c|^2 off the block's part of the dual.

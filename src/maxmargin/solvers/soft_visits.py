@@ -8,8 +8,9 @@ One visit takes one example and improves all of its blocks in its own coordinate
 
 and a sweep is: for each factor, pairwise Frank-Wolfe steps (mass from its worst active joint state to its best, exact line
 search); then for each variable, the exact maximum over its simplex, which is a projection because the block's quadratic is
-diagonal. The example's features are scored once for the visit and the accumulated change of the weights is written once,
-whenever the example's blocks share one feature row; otherwise once per group and sweep.
+diagonal. Structured factors have steps of their own (soft_structured.py). The example's features are scored once for the visit
+and the accumulated change of the weights is written once, whenever the example's blocks share one feature row; otherwise once per
+group and sweep.
 
 With ``smoothing`` eps, maxima are smooth (Soft section 7, third extension): each block's part of the dual loses eps/2 |mu_a|^2,
 which adds eps to its curvature and -eps mu_a to its scores.
@@ -44,6 +45,7 @@ from maxmargin.problems.layout import (
     G_LAST,
     G_ROW,
     K_ARITY,
+    K_KIND,
     K_SIZE,
     K_SLOTS,
     K_START,
@@ -72,21 +74,27 @@ from maxmargin.problems.layout import (
     V_TEMPLATE,
 )  # fmt: skip
 from maxmargin.problems.tables import slot_add, slot_sum
+from maxmargin.problems.templates import TABLE
+from maxmargin.solvers.soft_structured import ATOMS, sweep_structured
 
 
 @kernel
 def visit_examples(
     g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, mu: Any, table: Any, nu: Any, order: Any, lam: float,
     rho: float, smoothing: float, sweeps: int, steps: int, multipliers: bool, edgeless: bool, block_gap: Any, disagreement: Any,
+    held: Any = None,
 ) -> None:  # fmt: skip
-    """Visit the examples in `order`; weights, marginals and multipliers are updated in place. `edgeless` leaves factors out."""
+    """Visit the examples in `order`; weights, marginals and multipliers are updated in place. `edgeless` leaves factors out.
+
+    `held` is what is kept of structured factors, if there are any; without, nothing of them is even compiled.
+    """
     n_examples = len(g.weight)
     largest = g.largest
     v_buffer, v_moved = np.empty(largest[L_BUFFER]), np.empty(largest[L_BUFFER])
     f_buffer, f_moved = np.empty(largest[L_BUFFER]), np.empty(largest[L_BUFFER])
     message = np.empty(largest[L_STATES])
     value, delta = np.empty(largest[L_TABLE]), np.empty(largest[L_SLOTS])
-    theta = np.empty(largest[L_STATES])
+    theta, flat = np.empty(largest[L_STATES]), np.empty(largest[L_STATES])
     figures = np.empty(2)
     # Fields are bound once: reading an array out of the tuple counts a reference, which would dominate the inner loops.
     examples, structures, weight = g.examples, g.structures, g.weight
@@ -101,6 +109,14 @@ def visit_examples(
     )
     factors, f_kinds, f_block, f_fixed, pairs = g.factors, g.factor_kinds, g.factor_block, g.factor_fixed, g.pairs
     scope, slots, losses, v_scores, f_scores = g.scope, g.slots, g.losses, g.variable_scores, g.factor_scores
+    if held is not None:
+        first_row, rows, start, inside, mass, atoms, structured = (
+            held.first, held.factors, held.start, held.inside, held.mass, held.atoms, g.structured,
+        )  # fmt: skip
+        room = 2 * largest[L_SLOTS] + largest[L_TABLE] + 2
+        labels, other, order_of = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)
+        work, unary, d_mu, d_f, spare = np.empty(room), np.empty(room), np.empty(room), np.empty(room), np.empty(room)
+        values, sums = np.empty(ATOMS), np.zeros(largest[L_BUFFER])
     for m in order:
         unit = weight[m] / (lam * n_examples)
         if unit == 0.0:
@@ -111,7 +127,9 @@ def visit_examples(
         if edgeless:
             fq1 = fq0
         figures[:] = 0.0
-        for sweep in range(sweeps):
+        # Without factors a variable's block is solved at once.
+        last_sweep = sweeps - 1 if fq1 > fq0 else 0
+        for sweep in range(last_sweep + 1):
             message[: examples[m + 1, STATES] - examples[m, STATES]] = 0.0
             for q in range(fq0, fq1):
                 row, at = examples[m, F_ROW] + f_groups[q, G_ROW], f_groups[q, G_AT]
@@ -124,7 +142,16 @@ def visit_examples(
                     scope, f_kinds, slots, f_block, f_fixed, f_scores, unit * f_norms[row], rho, smoothing, steps, sweep == 0,
                     multipliers and sweep == 0, mu, table, nu, f_buffer, f_moved, message, value, delta, figures,
                 )  # fmt: skip
-                if sweep == sweeps - 1 or fq1 - fq0 > 1:
+                if held is not None:
+                    move_nu = multipliers and sweep == 0
+                    sweep_structured(
+                        m, s, examples[m], f_groups[q], structures[s, S_VARIABLES], structures[s, S_FACTORS], variables, v_kinds,
+                        v_fixed, v_scores, factors, scope, f_kinds, slots, structured, f_block, f_fixed, f_scores,
+                        unit * f_norms[row], rho, smoothing, sweep == 0, move_nu, mu, table,
+                        nu, first_row, rows, start, inside, mass, atoms, f_buffer, f_moved, message, value, delta, unary, d_f,
+                        d_mu, values, sums, spare, labels, other, work, order_of, figures,
+                    )  # fmt: skip
+                if sweep == last_sweep or fq1 - fq0 > 1:
                     add_row(f_features, row, w_f, first, last, f_moved, at, -unit)
             for q in range(vq0, vq1):
                 row, at = examples[m, V_ROW] + v_groups[q, G_ROW], v_groups[q, G_AT]
@@ -135,9 +162,9 @@ def visit_examples(
                 _sweep_variables(
                     examples[m], v_groups[q], structures[s, S_VARIABLES], variables, v_kinds, v_block, v_fixed, sharing, v_scores,
                     losses, unit * v_norms[row], np.inf if edgeless else rho, smoothing, sweep == 0, mu, v_buffer, v_moved, message,
-                    theta, figures,
+                    theta, flat, figures,
                 )  # fmt: skip
-                if sweep == sweeps - 1 or vq1 - vq0 > 1:
+                if sweep == last_sweep or vq1 - vq0 > 1:
                     add_row(v_features, row, w_v, first, last, v_moved, at, -unit)
         block_gap[m] = figures[0]
         disagreement[m] = figures[1]
@@ -220,7 +247,7 @@ def _sweep_factors(
                 to_j += 2.0 * step * inverse * d_j
             message[at_i + 1] += to_i
             message[at_j + 1] += to_j
-        else:
+        elif kinds[factors[f0 + c, F_TEMPLATE], K_KIND] == TABLE:
             gap, gone = _table_block(
                 f0 + c, v0, states, tab, msg, shift, variables, factors, scope, kinds, slots, blocks, fixed, scores, own, rho,
                 smoothing, steps, measure, move_nu, mu, table, nu, buffer, moved, message, value, delta,
@@ -341,7 +368,7 @@ def _table_block(
 @inner
 def _sweep_variables(
     example: Any, group: Any, v0: int, variables: Any, kinds: Any, blocks: Any, fixed: Any, sharing: Any, scores: Any, losses: Any,
-    own: float, rho: float, smoothing: float, measure: bool, mu: Any, buffer: Any, moved: Any, message: Any, theta: Any,
+    own: float, rho: float, smoothing: float, measure: bool, mu: Any, buffer: Any, moved: Any, message: Any, theta: Any, flat: Any,
     figures: Any,
 ) -> None:  # fmt: skip
     """Move each variable of a group to its block's maximum: max theta.mu - 1/2 sum_k c_k (mu_k - now_k)^2 on the simplex."""
@@ -394,32 +421,29 @@ def _sweep_variables(
                         moved[shift + b] += step if k == 1 else -step
             continue
 
-        # Michelot's projection: drop the states that would become negative until none does. theta becomes mu + theta / c.
+        # Michelot's projection: drop the states that would become negative until none does. theta becomes mu + theta / c, and
+        # flat 1 / c; a dropped state has a flat of 0.
         floor = max(1e-3 * own, 1e-12)
         total, inverse_sum = -1.0, 0.0
         for k in range(n_states):
+            flat[k] = 0.0
             if theta[k] != -np.inf:
-                c = max(own * sharing[start + k] + pull, floor)
-                theta[k] = mu[at + k] + (theta[k] - high) / c
+                flat[k] = 1.0 / max(own * sharing[start + k] + pull, floor)
+                theta[k] = mu[at + k] + (theta[k] - high) * flat[k]
                 total += theta[k]
-                inverse_sum += 1.0 / c
-        dropping = True
+                inverse_sum += flat[k]
+        level, dropping = 0.0, True
         while dropping:
             dropping = False
             level = total / inverse_sum
             for k in range(n_states):
-                if theta[k] != -np.inf:
-                    c = max(own * sharing[start + k] + pull, floor)
-                    if theta[k] - level / c <= 0.0:
-                        total -= theta[k]
-                        inverse_sum -= 1.0 / c
-                        theta[k] = -np.inf
-                        dropping = True
-        level = total / inverse_sum
+                if flat[k] > 0.0 and theta[k] <= level * flat[k]:
+                    total -= theta[k]
+                    inverse_sum -= flat[k]
+                    flat[k] = 0.0
+                    dropping = True
         for k in range(n_states):
-            target = 0.0
-            if theta[k] != -np.inf:
-                target = theta[k] - level / max(own * sharing[start + k] + pull, floor)
+            target = theta[k] - level * flat[k] if flat[k] > 0.0 else 0.0
             step = target - mu[at + k]
             if step != 0.0:
                 mu[at + k] = target
