@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from maxmargin.errors import OptionError
-from maxmargin.solvers.sampling import sample_by_gap, seed_of
+from maxmargin.solvers.sampling import in_runs, sample_by_gap, seed_of
 
 
 def test_shares_are_those_of_the_gaps():
@@ -31,3 +31,11 @@ def test_seeds():
     for wrong in (-1, 1.5, "x", True):
         with pytest.raises(OptionError, match="random_state="):
             seed_of(wrong)
+
+
+def test_runs_cover_all_examples_once_and_keep_neighbours():
+    order = in_runs(np.arange(100), np.random.default_rng(0))
+    np.testing.assert_array_equal(np.sort(order), np.arange(100))
+    assert (np.diff(order) == 1).mean() > 0.8
+    assert order.tolist() != list(range(100))
+    assert in_runs(np.empty(0, np.int64), np.random.default_rng(0)).size == 0

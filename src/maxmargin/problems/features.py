@@ -122,8 +122,11 @@ class Features:
         return working.T.ravel()
 
     def inner(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-        """Inner product of two weights as kernels have them."""
-        return float(np.vdot(one, other))
+        """Inner product of two weights as kernels have them.
+
+        Not by BLAS: its threads would wait for each other on a machine that has other work.
+        """
+        return float(np.einsum("ij,ij->", one, other))
 
     @classmethod
     def constant(cls) -> Features:
@@ -185,7 +188,7 @@ class KernelFeatures(Features):
 
     def inner(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
         """Scores of one weighed with the coefficients of the other."""
-        return float(np.vdot(one[: self.shape[0]], other[self.shape[0] :]))
+        return float(np.einsum("ij,ij->", one[: self.shape[0]], other[self.shape[0] :]))
 
 
 def as_floats(values: NDArray[Any], name: str) -> NDArray[Any]:

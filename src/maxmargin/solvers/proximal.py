@@ -97,4 +97,4 @@ class ProximalRun(Run[P]):
 
     def mean(self, values: NDArray[np.float64]) -> float:
         """Weighted mean over examples."""
-        return float(self.problem.arrays.weight @ values) / len(values)
+        return float((self.problem.arrays.weight * values).sum()) / len(values)

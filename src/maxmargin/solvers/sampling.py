@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 
+#: Neighbours that `in_runs` keeps together.
+_RUN = 16
 #: Share of a pass that is sampled uniformly, whatever the gaps.
 _UNIFORM_SHARE = 0.2
 
@@ -43,3 +45,11 @@ def sample_by_gap(gaps: NDArray[np.float64], rng: np.random.Generator) -> NDArra
     edges = np.concatenate([[0.0], np.cumsum(share) * n]) + rng.random()
     count: NDArray[np.int64] = np.diff(np.floor(edges)).astype(np.int64)
     return np.repeat(np.arange(n), count)
+
+
+def in_runs(examples: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """The examples in random order, but for runs of neighbours."""
+    n = len(examples)
+    starts = rng.permutation(-(-n // _RUN)) * _RUN
+    order = (starts[:, None] + np.arange(_RUN)).ravel()
+    return examples[order[order < n]]

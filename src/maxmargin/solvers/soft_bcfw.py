@@ -53,7 +53,7 @@ from maxmargin.parallel.threads import run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import V_DEGREE, joint_states_of
 from maxmargin.solvers.loop import Run, Solver, State
-from maxmargin.solvers.sampling import sample_by_gap
+from maxmargin.solvers.sampling import in_runs, sample_by_gap
 from maxmargin.solvers.soft_bounds import dual_point, hinges
 from maxmargin.solvers.soft_coupling import can_couple, couple_pairs
 from maxmargin.solvers.soft_random_blocks import random_blocks
@@ -69,6 +69,8 @@ _RANGE = 300.0
 _EDGELESS_PASSES = 2
 #: Pairwise steps on one factor table per visit, at most.
 _TABLE_STEPS = 10
+#: Visits of an example of one variable in a pass, at most.
+_ROUNDS = 3
 #: Rounds of descent on the messages at a check.
 _POLISH = 2
 #: C R^2 / (M loss) above which a proximal term brings it down to this, and the passes between two moves of the centre.
@@ -336,10 +338,7 @@ class SoftRun(Run[SoftState]):
             self.draw(now, rng.integers(self.n_blocks, size=self.n_blocks))
             now.n_oracle_calls += self.n_blocks
         else:
-            if self.solver.sampling == "uniform" or now.n_passes == 0:
-                order = rng.permutation(n)
-            else:
-                order = rng.permutation(sample_by_gap(now.block_gap + now.disagreement, rng))
+            order = self.draw_examples(now, rng)
             size = max(1, int(5_000_000 * n / (1 + self.problem.example_tables[-1] + self.problem.example_states[-1])))
             for first in range(0, len(order), size):
                 self.visit(now, order[first : first + size], edgeless=False)
@@ -348,6 +347,12 @@ class SoftRun(Run[SoftState]):
             now.n_oracle_calls += self.solver.sweeps * self.n_blocks
         now.n_passes += 1
         now.seconds += time.perf_counter() - clock
+
+    def draw_examples(self, now: SoftState, rng: np.random.Generator) -> NDArray[np.int64]:
+        """The examples of a pass, in random order."""
+        if self.solver.sampling == "uniform" or now.n_passes == 0:
+            return rng.permutation(self.problem.n_examples)
+        return rng.permutation(sample_by_gap(now.block_gap + now.disagreement, rng))
 
     def draw(self, now: SoftState, blocks: NDArray[np.int64]) -> None:
         """One step of Algorithm 1 on each of these blocks, numbered over all examples."""
@@ -486,7 +491,7 @@ class SoftRun(Run[SoftState]):
 
     def mean(self, values: NDArray[np.float64]) -> float:
         """Weighted mean over examples."""
-        return float(self.g.weight @ values) / len(values)
+        return float((self.g.weight * values).sum()) / len(values)
 
     # -------------------------------------------------------------------------------------------- the outcome
 
@@ -501,6 +506,18 @@ class SoftRun(Run[SoftState]):
 
 class SingleRun(SoftRun):
     """The same where every example is one variable, in loops that know it (soft_single.py)."""
+
+    def draw_examples(self, now: SoftState, rng: np.random.Generator) -> NDArray[np.int64]:
+        """The examples of a pass: runs of neighbours in random order, since a visit costs less than a miss of the cache.
+
+        An example that is drawn again comes in a later round, because two visits in a row are one; and not too often, because
+        each visit solves its block.
+        """
+        n = self.problem.n_examples
+        if self.solver.sampling == "uniform" or now.n_passes == 0:
+            return in_runs(np.arange(n), rng)
+        count = np.bincount(sample_by_gap(now.block_gap, rng), minlength=n)
+        return np.concatenate([in_runs(np.flatnonzero(count > k), rng) for k in range(_ROUNDS)])
 
     def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
         """Visit the examples in order."""
