@@ -105,5 +105,5 @@ def test_a_warm_start_keeps_the_weights_and_a_true_bound():
         assert warm.dual <= cold.primal
         assert cold.dual <= warm.primal
     other = Subgradient().solve(problem, max_passes=1)
-    with pytest.raises(OptionError, match="belongs to a problem of another shape or to another solver"):
+    with pytest.raises(OptionError, match='The earlier state is not one of "frank-wolfe"'):
         FrankWolfe().solve(problem, state=other.state)

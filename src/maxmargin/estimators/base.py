@@ -163,7 +163,7 @@ class StructuredEstimator(BaseEstimator):
                 f'The solver {name} is for kernel="linear" only; with a kernel, use {_quoted(("auto", *KERNEL_SOLVERS))}.'
             )
         shape = _shape(problem), self.kernel, self.gamma, self.degree, self.coef0
-        going_on = self.warm_start and getattr(self, "_shape", None) == shape
+        going_on = self.warm_start and getattr(self, "_shape", None) == shape and self.result_.solver == solver.name
         state = self.result_.state if going_on else None
         monitor = _monitor(int(self.verbose))
         C, self.path_ = float(self.C), {}

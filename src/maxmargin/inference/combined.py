@@ -35,8 +35,8 @@ class Combined:
         self.loopy_bp = LoopyBP(max_rounds, damping, tol)
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
-        """Return None: both methods take every batch."""
-        return None
+        """Refuse what the two methods refuse: structured factors."""
+        return graphs.refuse_structured(self.name)
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find the better of both methods' labelings of every example; -inf if both are forbidden."""

@@ -96,6 +96,13 @@ class Engine(Protocol):
         ...
 
 
+def check_refusal(engine: Engine, graphs: FactorGraphs) -> None:
+    """Raise what the engine's refusal says, if it refuses the batch."""
+    refusal = engine.refusal(graphs)
+    if refusal is not None:
+        raise DataError(refusal)
+
+
 def check_scores(graphs: FactorGraphs, scores: Scores) -> Scores:
     """Score tables as kernels want them (float64, contiguous), or a sentence about their shape."""
     checked = []

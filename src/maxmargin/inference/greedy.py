@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from maxmargin.errors import OptionError
-from maxmargin.inference.contract import MapResult, Marginals, check_numbers, unbounded_result
+from maxmargin.inference.contract import MapResult, Marginals, check_numbers, check_refusal, unbounded_result
 from maxmargin.kernels import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
@@ -71,11 +71,12 @@ class Greedy:
     exact = False
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
-        """Return None: every batch can be searched."""
-        return None
+        """Refuse structured factors; anything else can be searched."""
+        return graphs.refuse_structured(self.name)
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find a labeling of every example that no single change improves; -inf if it is forbidden."""
+        check_refusal(self, graphs)
         scores = check_numbers(graphs, scores)
         labels = np.empty(len(graphs.labels), np.int32)
         _climb(graphs.arrays, scores.variables, scores.factors, labels)

@@ -98,7 +98,10 @@ class LinearProgram:
         return type(self), (self.limit, self.rounding)
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
-        """Name the first example whose linear program is too large, if there is one."""
+        """Name the first example whose linear program is too large, or that has a structured factor."""
+        structured = graphs.refuse_structured(self.name)
+        if structured is not None:
+            return structured
         n_columns = np.diff(graphs.example_states) + np.diff(graphs.example_tables)
         over = np.flatnonzero(n_columns > self.limit)
         if len(over) == 0:

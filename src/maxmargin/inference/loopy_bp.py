@@ -47,6 +47,7 @@ from maxmargin.inference.contract import (
     MapResult,
     Marginals,
     check_numbers,
+    check_refusal,
     check_temperature,
     once_per_structures,
     raise_infeasible,
@@ -136,11 +137,12 @@ class LoopyBP:
         self.tol = float(tol)
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
-        """Return None: messages can be passed on every graph."""
-        return None
+        """Refuse structured factors; messages can be passed on every other graph."""
+        return graphs.refuse_structured(self.name)
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find the best labeling of every example that max-product comes by; -inf if it is forbidden."""
+        check_refusal(self, graphs)
         scores = check_numbers(graphs, scores)
         labels = np.empty(len(graphs.labels), np.int32)
         failed = _max_product(
@@ -158,6 +160,7 @@ class LoopyBP:
         factors agree with their variables only as far as messages have converged, and nothing bounds the error.
         """
         temperature = check_temperature(temperature)
+        check_refusal(self, graphs)
         scores = check_numbers(graphs, scores)
         out = Marginals(np.empty(len(scores.variables)), np.empty(len(scores.factors)), np.empty(graphs.n_examples))
         failed = _sum_product(

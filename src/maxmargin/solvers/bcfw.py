@@ -32,10 +32,9 @@ from __future__ import annotations
 
 import math
 import time
-import zlib
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -90,10 +89,6 @@ class BlockState(ProximalState):
     mean_f: NDArray[np.float64]
     gaps: NDArray[np.float64]
     step_lam: float
-    #: A sum over the data, which planes and their products belong to.
-    data: int
-    momentum: float = field(default=1.0, kw_only=True)
-    dual_linear: float = field(default=0.0, kw_only=True)
 
 
 @dataclass
@@ -150,8 +145,8 @@ class BCFW(Solver):
     Parameters
     ----------
     engine : "auto", str or engine
-        The max-oracle: "auto" is exact where that is cheap (trees, small state spaces, small width), else graph_cut or
-        linear_program.
+        The max-oracle: "auto" is `trees` on graphs without cycles, `graph_cut` on binary pairs, exact where that is cheap
+        (small state spaces, small width), else `dual_decomposition`.
     steps : "corrective", "pairwise", "joint" or "plain"
         How a visit improves a block: solve it over its planes, one pairwise step, or the paper's Frank-Wolfe step. With "joint",
         batches of blocks are solved side by side, in threads, and step together: worth it where the oracle is slow.
@@ -253,7 +248,6 @@ class BlockRun(ProximalRun[B]):
         now = self.first_state(
             **common, mean_v=np.zeros_like(common["w_v"]), mean_f=np.zeros_like(common["w_f"]),
             gaps=np.full(self.problem.n_examples, np.inf), lam=self.lam, step_lam=self.lam,
-            data=checksum(self.problem),
         )  # fmt: skip
         if earlier is not None and (
             type(earlier) is not type(now)
@@ -263,8 +257,7 @@ class BlockRun(ProximalRun[B]):
                 "The earlier state belongs to a problem of another shape or to another solver; start without it "
                 "(warm_start=False)."
             )
-        # Planes of other data would certify nothing.
-        if earlier is not None and earlier.data == now.data:
+        if earlier is not None:
             self.shrink(now, earlier, min(1.0, self.lam / earlier.lam))
             now.w_v[:], now.w_f[:] = self.dual_point(now)[1:]
             now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
@@ -415,15 +408,6 @@ class BlockRun(ProximalRun[B]):
             "engine_reason": self.oracle.reason,
             "proximal": now.step_lam / self.lam - 1.0,
         }
-
-
-def checksum(problem: FactorGraphs) -> int:
-    """A sum over all that planes depend on."""
-    a, total = problem.arrays, 0
-    features = (*problem.variable_features.arrays, *problem.factor_features.arrays)
-    for array in (a.examples, a.labels, a.losses, a.variable_scores, a.factor_scores, *features):
-        total = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).ravel().data, total)
-    return total
 
 
 class PlaneRun(BlockRun[PlaneState]):

@@ -90,9 +90,10 @@ class PythonRun(OracleRun[PythonState]):
 
     def __init__(self, solver: Solver, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        if self.solver.steps == "plain":
+        if self.solver.steps in ("plain", "joint"):
             raise OptionError(
-                'steps="plain" is for factor graphs; on a problem with an oracle of its own use "corrective" or "pairwise".'
+                f'steps="{self.solver.steps}" is for factor graphs; on a problem with an oracle of its own use '
+                '"corrective" or "pairwise".'
             )
         self.oracle = oracle_of(problem, self.solver.engine)
         self.certificate = self.oracle.certificate

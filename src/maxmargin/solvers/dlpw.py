@@ -138,6 +138,7 @@ class DLPW(Solver):
 
     name = "dlpw"
     requires = ("local scores",)
+    portable = True
 
     def __init__(self, smoothing: float | None = None, message_rounds: int = 1, step0: float | str = "auto") -> None:
         self.smoothing = smoothing

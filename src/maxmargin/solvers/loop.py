@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 from maxmargin.errors import OptionError
 from maxmargin.formats.atomic import check_writable
 from maxmargin.parallel.threads import n_threads
+from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import KernelFeatures
 from maxmargin.solvers.interrupt import Interruptible
 from maxmargin.solvers.monitor import Monitor, Report, Silent
 from maxmargin.solvers.result import Result, Status
 from maxmargin.solvers.sampling import seed_of
-from maxmargin.solvers.state import fingerprint, load_state, save_state
+from maxmargin.solvers.state import data_key, fingerprint, load_state, save_state
 
 
 @dataclass(kw_only=True)
@@ -42,6 +43,8 @@ class State:
     n_oracle_calls: int = 0
     seconds: float = 0.0
     monitor_seconds: float = 0.0
+    #: A sum over the data of the run.
+    data: int = 0
     history: dict[str, list[float]] = field(default_factory=dict)
 
     @property
@@ -149,6 +152,8 @@ class Solver(ABC):
     name = ""
     #: What a solver asks of a problem: "local scores", "max-oracle" or "marginals".
     requires: tuple[str, ...] = ()
+    #: Whether a state fits other data of the same shape, too; otherwise such a run begins afresh.
+    portable = False
     #: Whether it can train on features that are known by a kernel alone.
     kernels = False
     #: Why this solver was chosen.
@@ -204,6 +209,11 @@ class Solver(ABC):
             raise OptionError("This problem has no labels to learn from.")
         if isinstance(getattr(problem, "variable_features", None), KernelFeatures) and not self.kernels:
             raise OptionError(f'The solver "{self.name}" needs features, not a kernel; use "bcfw" or "soft-bcfw".')
+        if "local scores" in self.requires and not isinstance(problem, FactorGraphs):
+            raise OptionError(
+                f'The solver "{self.name}" needs the score tables of factor graphs, which this problem does not have; '
+                'use "bcfw", "frank-wolfe", "subgradient" or "perceptron", which ask its oracle.'
+            )
         self.check_options(problem)
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
         talk: Monitor = monitor or Silent()
@@ -215,7 +225,13 @@ class Solver(ABC):
         if checkpoint is not None and os.path.exists(checkpoint):
             now, resumed = load_state(checkpoint, self.name, run.state_type, key), True
         else:
-            now = run.begin(state)
+            data = data_key(problem)
+            if state is not None and not isinstance(state, run.state_type):
+                raise OptionError(
+                    f'The earlier state is not one of "{self.name}" with these options; start without it (warm_start=False).'
+                )
+            now = run.begin(state if state is not None and (self.portable or state.data == data) else None)
+            now.data = data
         started = saved = time.perf_counter()
         deadline = math.inf if max_seconds is None else started + max_seconds
         status = run.verdict(now, tol, max_passes) if resumed else None

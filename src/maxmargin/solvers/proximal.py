@@ -12,7 +12,7 @@ itself throughout: any w bounds it from above, and any dual point mu from below,
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,9 +37,11 @@ class ProximalState(State):
     last_v: NDArray[np.float64]
     last_f: NDArray[np.float64]
     lam: float
+    momentum: float = field(default=1.0, kw_only=True)
+    dual_linear: float = field(default=0.0, kw_only=True)
 
     @staticmethod
-    def zeros(problem: FactorGraphs) -> dict[str, NDArray[np.float64]]:
+    def zeros(problem: FactorGraphs) -> dict[str, Any]:
         """All of these matrices at zero."""
         w_v, w_f = problem.working_weights()
         pairs = {f"{name}_v": np.zeros_like(w_v) for name in ("w", "best", "dual", "centre", "last")}
@@ -55,7 +57,7 @@ class ProximalRun(Run[P]):
     problem: FactorGraphs
     step_lam: float
 
-    def move_centre(self, now: Any) -> None:
+    def move_centre(self, now: P) -> None:
         """Nesterov's step: c <- w + beta (w - last w); started anew when it points against the way the weights go."""
         share = self.lam / self.step_lam
         against = self.problem.inner(
@@ -72,7 +74,7 @@ class ProximalRun(Run[P]):
             w += (1.0 - share) * (moved - centre)
             centre[:] = moved
 
-    def raise_dual(self, now: Any, linear: float, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> None:
+    def raise_dual(self, now: P, linear: float, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> None:
         """Move the best dual point towards the new one as far as f grows.
 
         Both are feasible, so everything between them is, and f(mu) = linear - lam/2 |w(mu)|^2 is known from the two

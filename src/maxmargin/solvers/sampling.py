@@ -52,4 +52,4 @@ def in_runs(examples: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np
     n = len(examples)
     starts = rng.permutation(-(-n // _RUN)) * _RUN
     order = (starts[:, None] + np.arange(_RUN)).ravel()
-    return examples[order[order < n]]
+    return np.asarray(examples[order[order < n]])

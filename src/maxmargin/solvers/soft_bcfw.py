@@ -24,12 +24,8 @@ Two algorithms share this file:
     delta = nu + (mu_c - mu_i) / rho and nu <- delta at each visit, so that the limit is G itself, whatever rho is: the certificate
     is for G ("relaxed"), or for the exact problem where the graphs are forests ("exact").
 
-Large C couples the examples through w so strongly that coordinate ascent crawls. Then the passes work on
-
-    min_w  P(w) + kappa/2 |w - c|^2,       w = (lam w(mu) + kappa c) / (lam + kappa)
-
-which is as easy as a small C, and the centre c follows the iterates with Nesterov's momentum every few passes (accelerated
-proximal coordinate ascent, Shalev-Shwartz and Zhang 2014; "Catalyst"). Certificates are for P itself throughout.
+Large C couples the examples through w so strongly that coordinate ascent crawls: a proximal term, whose centre is accelerated,
+keeps it fast (proximal.py). Certificates are for P itself throughout.
 
 What the solver chooses by itself: kappa from the scale of features, loss and C; rho starts at the scale where a variable's step
 is a fraction of its simplex, and follows the balance of two gaps, what the blocks could still gain and what disagreement costs
@@ -52,7 +48,8 @@ from maxmargin.errors import OptionError
 from maxmargin.parallel.threads import run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import V_DEGREE, joint_states_of
-from maxmargin.solvers.loop import Run, Solver, State
+from maxmargin.solvers.loop import Solver
+from maxmargin.solvers.proximal import ProximalRun, ProximalState
 from maxmargin.solvers.sampling import in_runs, sample_by_gap
 from maxmargin.solvers.soft_bounds import dual_point, hinges
 from maxmargin.solvers.soft_coupling import can_couple, couple_pairs
@@ -69,8 +66,8 @@ _RANGE = 300.0
 _EDGELESS_PASSES = 2
 #: Pairwise steps on one factor table per visit, at most.
 _TABLE_STEPS = 10
-#: Visits of an example of one variable in a pass, at most.
-_ROUNDS = 3
+#: Share of the settled examples of one variable that a pass visits.
+_SETTLED_SHARE = 0.4
 #: Rounds of descent on the messages at a check.
 _POLISH = 2
 #: C R^2 / (M loss) above which a proximal term brings it down to this, and the passes between two moves of the centre.
@@ -78,31 +75,18 @@ _CONDITION, _CENTRE_PASSES = 20.0, 3
 
 
 @dataclass
-class SoftState(State):
+class SoftState(ProximalState):
     """All that SoftBCFW needs to go on."""
 
     mu: NDArray[np.float64]
     table: NDArray[np.float64]
     nu: NDArray[np.float64]
-    w_v: NDArray[np.float64]
-    w_f: NDArray[np.float64]
     block_gap: NDArray[np.float64]
     disagreement: NDArray[np.float64]
-    best_v: NDArray[np.float64]
-    best_f: NDArray[np.float64]
-    dual_v: NDArray[np.float64]
-    dual_f: NDArray[np.float64]
-    centre_v: NDArray[np.float64]
-    centre_f: NDArray[np.float64]
-    last_v: NDArray[np.float64]
-    last_f: NDArray[np.float64]
     inside: NDArray[np.float64]
     mass: NDArray[np.float64]
     atoms: NDArray[np.int32]
     rho: float
-    lam: float
-    momentum: float = 1.0
-    dual_linear: float = 0.0
     next_check: int = field(default=3, kw_only=True)
 
     @property
@@ -138,6 +122,7 @@ class SoftBCFW(Solver):
 
     name = "soft-bcfw"
     requires = ("local scores",)
+    portable = True
     kernels = True
 
     def __init__(
@@ -200,7 +185,7 @@ class SoftBCFW(Solver):
             raise OptionError(f"sweeps={self.sweeps!r} is not possible; use a whole number above 0.")
 
 
-class SoftRun(Run[SoftState]):
+class SoftRun(ProximalRun[SoftState]):
     """One run: the problem's arrays at hand, and the steps of the main loop."""
 
     state_type = SoftState
@@ -226,14 +211,12 @@ class SoftRun(Run[SoftState]):
     def truth(self) -> SoftState:
         """Line 1 of Algorithm 1: every marginal at the truth, w = 0."""
         p, n = self.problem, self.problem.n_examples
-        w_v, w_f = p.working_weights()
         now = SoftState(
+            **ProximalState.zeros(p),
             mu=np.zeros(int(p.example_states[-1])),
             table=np.zeros(int(p.example_tables[-1])),
             nu=np.zeros(int(p.example_messages[-1])),
-            w_v=w_v, w_f=w_f, block_gap=np.ones(n), disagreement=np.zeros(n), best_v=w_v.copy(), best_f=w_f.copy(),
-            dual_v=np.zeros_like(w_v), dual_f=np.zeros_like(w_f),
-            centre_v=np.zeros_like(w_v), centre_f=np.zeros_like(w_f), last_v=np.zeros_like(w_v), last_f=np.zeros_like(w_f),
+            block_gap=np.ones(n), disagreement=np.zeros(n),
             inside=np.zeros_like(self.held.inside), mass=np.zeros_like(self.held.mass), atoms=np.zeros_like(self.held.atoms),
             rho=self.first_rho(), lam=self.lam,
         )  # fmt: skip
@@ -371,23 +354,6 @@ class SoftRun(Run[SoftState]):
             edgeless, now.block_gap, now.disagreement, *self.structured(now),
         )  # fmt: skip
 
-    def move_centre(self, now: SoftState) -> None:
-        """Nesterov's step: c <- w + beta (w - last w); started anew when it points against the way the weights go."""
-        share = self.lam / self.step_lam
-        against = self.problem.inner(
-            (now.centre_v - now.w_v, now.centre_f - now.w_f), (now.w_v - now.last_v, now.w_f - now.last_f)
-        )
-        if against > 0.0:
-            now.momentum = 1.0
-        following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * now.momentum**2))
-        beta = min((now.momentum - 1.0) / following, (1.0 - math.sqrt(share)) / (1.0 + math.sqrt(share)))
-        now.momentum = following
-        for w, centre, last in ((now.w_v, now.centre_v, now.last_v), (now.w_f, now.centre_f, now.last_f)):
-            moved = w + beta * (w - last)
-            last[:] = w
-            w += (1.0 - share) * (moved - centre)
-            centre[:] = moved
-
     def balance(self, now: SoftState, repair_cost: float) -> None:
         """Steer rho so that block gap and the cost of disagreement stay in proportion; ever more gently, so that it settles."""
         gaps, rounds = now.history.get("gap", []), now.history.get("block_gap", [])
@@ -453,25 +419,6 @@ class SoftRun(Run[SoftState]):
         )
         return linear, r_v, r_f
 
-    def raise_dual(self, now: SoftState, linear: float, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> None:
-        """Move the best dual point towards the new one as far as f grows.
-
-        Both are feasible, so everything between them is, and f(mu) = linear - lam/2 |w(mu)|^2 is known from the two
-        ends. The first end is the truth, where both parts are 0: the bound is never below 0.
-        """
-        d_v, d_f = r_v - now.dual_v, r_f - now.dual_f
-        inner = self.problem.inner
-        slope = linear - now.dual_linear - self.lam * inner((now.dual_v, now.dual_f), (d_v, d_f))
-        curvature = self.lam * inner((d_v, d_f), (d_v, d_f))
-        if slope <= 0.0:
-            step = 0.0
-        else:
-            step = min(1.0, slope / curvature) if curvature > 0.0 else 1.0
-        now.dual_v += step * d_v
-        now.dual_f += step * d_f
-        now.dual_linear += step * (linear - now.dual_linear)
-        now.dual = max(now.dual, now.dual_linear - self.regulariser(now.dual_v, now.dual_f))
-
     def repair_cost(self, now: SoftState, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> float:
         """What the (proximal) dual loses through the weights when the marginals are made to agree.
 
@@ -484,14 +431,6 @@ class SoftRun(Run[SoftState]):
         repaired = share * r_v + (1.0 - share) * now.centre_v, share * r_f + (1.0 - share) * now.centre_f
         before, after = self.problem.inner(w, w), self.problem.inner(repaired, repaired)
         return self.step_lam / 2.0 * (after - before)
-
-    def regulariser(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:
-        """lam/2 |w|^2."""
-        return self.lam / 2.0 * self.problem.inner((w_v, w_f), (w_v, w_f))
-
-    def mean(self, values: NDArray[np.float64]) -> float:
-        """Weighted mean over examples."""
-        return float((self.g.weight * values).sum()) / len(values)
 
     # -------------------------------------------------------------------------------------------- the outcome
 
@@ -510,14 +449,13 @@ class SingleRun(SoftRun):
     def draw_examples(self, now: SoftState, rng: np.random.Generator) -> NDArray[np.int64]:
         """The examples of a pass: runs of neighbours in random order, since a visit costs less than a miss of the cache.
 
-        An example that is drawn again comes in a later round, because two visits in a row are one; and not too often, because
-        each visit solves its block.
+        A visit solves its block, so that drawing one twice gains little; what pays is to leave out some of those that the last
+        visit found solved already.
         """
         n = self.problem.n_examples
         if self.solver.sampling == "uniform" or now.n_passes == 0:
             return in_runs(np.arange(n), rng)
-        count = np.bincount(sample_by_gap(now.block_gap, rng), minlength=n)
-        return np.concatenate([in_runs(np.flatnonzero(count > k), rng) for k in range(_ROUNDS)])
+        return in_runs(np.flatnonzero((now.block_gap > 0.0) | (rng.random(n) < _SETTLED_SHARE)), rng)
 
     def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
         """Visit the examples in order."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import zlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -37,6 +38,22 @@ def fingerprint(problem: Any, options: Mapping[str, Any]) -> str:
         digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(repr(sorted(options.items())).encode())
     return digest.hexdigest()
+
+
+def data_key(problem: Any) -> int:
+    """A sum over the data that states may depend on; of large arrays, over a sample."""
+    total = 0
+    if isinstance(problem, FactorGraphs):
+        a = problem.arrays
+        features = (*problem.variable_features.arrays, *problem.factor_features.arrays)
+        arrays: Any = (a.examples, a.labels, a.losses, a.weight, a.variable_scores, a.factor_scores, *features)
+    else:
+        arrays = problem.fingerprint_arrays()
+    for array in arrays:
+        flat = np.asarray(array).ravel()
+        sample = np.ascontiguousarray(flat[:: max(1, flat.size // 65536)])
+        total = zlib.crc32(sample.view(np.uint8).data, total)
+    return total
 
 
 def save_state(path: str | os.PathLike[str], solver: str, state: Any, key: str) -> None:
