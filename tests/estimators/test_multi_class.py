@@ -92,10 +92,10 @@ def test_attributes_and_predictions(data):
 def test_two_classes_are_a_binary_machine(data):
     X, y = data
     two = np.isin(y, ["a", "b"])
-    model = small(C=10.0).fit(X, two)
+    model = small(C=10.0, tol=1e-5, max_passes=20_000).fit(X, two)
     assert model.coef_.shape == (2, 6)
     # The best two blocks are w/2 and -w/2, whose squares add up to |w|^2 / 2: the binary machine with C twice as large.
-    binary = mm.BinarySVM(C=20.0, tol=1e-4).fit(X, two)
+    binary = mm.BinarySVM(C=20.0, tol=1e-5, max_passes=20_000).fit(X, two)
     assert model.result_.primal == pytest.approx(binary.result_.primal, abs=2e-4)
     decision = model.decision_function(X)
     assert decision.shape == (90,)

@@ -162,10 +162,6 @@ def _project(
         if theta[k] != -np.inf:
             flat[k] = 1.0 / max(own * sharing[k] + smoothing, floor)
             theta[k] = mu[at + k] + (theta[k] - high) * flat[k]
-            # Far below the others, and without mass: gone at once.
-            if theta[k] <= -1.0:
-                flat[k] = 0.0
-                continue
             total += theta[k]
             inverse_sum += flat[k]
     level, dropping = 0.0, True
