@@ -75,6 +75,8 @@ _CACHED_PASSES = 20
 #: The proximal term makes lam this power of the condition |psi|^2 / (lam M ell) times larger, at most so many times (beyond, the
 #: centre overshoots what a few passes can follow); and the passes between two moves of the centre.
 _EXPONENT, _STRONGEST, _CENTRE_PASSES = 0.375, 9.0, 2
+#: Examples that the oracle is asked about before the first pass.
+_FIRST_LOOK = 64
 #: Entries that the arena of planes grows by, at least.
 _ROOM = 1 << 16
 #: Entries of the planes that a check finds at a time.
@@ -352,7 +354,11 @@ class BlockRun(ProximalRun[B]):
         # Made afresh, which ends the drift of running sums.
         share = self.lam / self.step_lam
         now.w_v[:], now.w_f[:] = share * r_v + (1.0 - share) * now.centre_v, share * r_f + (1.0 - share) * now.centre_f
-        self.ask_all(now)
+        # What the oracle finds here the passes go on with, so it counts as theirs.
+        asking = time.perf_counter()
+        self.look_at(now, np.arange(self.problem.n_examples))
+        asking = time.perf_counter() - asking
+        now.seconds += asking
         best = now.w_v, now.w_f
         # A block's gap is its hinge minus the mean slope of its planes, and those add up to this.
         slopes = linear - self.lam * self.problem.inner(best, (r_v, r_f))
@@ -368,23 +374,23 @@ class BlockRun(ProximalRun[B]):
             now.best_v[:], now.best_f[:] = best
         if not off_schedule:
             now.next_check = now.n_passes + 1 + now.n_passes // 8
-        now.monitor_seconds += time.perf_counter() - clock
+        now.monitor_seconds += time.perf_counter() - clock - asking
         now.write_line(block_gap=self.mean(now.gaps), **self.line(now))
 
-    def ask_all(self, now: B) -> None:
-        """Find the plane of largest slope of every example, in threads, and look at it without a step."""
+    def look_at(self, now: B, examples: NDArray[np.int64]) -> None:
+        """Find the planes of largest slope of these examples, in threads, and look at them without a step."""
         counts, rules = np.zeros(3, np.int64), np.array([self.scale, np.inf, np.inf, 0.0, 0.0, 1.0])
-        n = self.problem.n_examples
+        n = len(examples)
         size = max(1, min(-(-n // 16), int(_SHARD_ENTRIES / (2 * self.half + 1))))
         shards = [(first, min(first + size, n)) for first in range(0, n, size)]
         for k in range(0, len(shards), 16):
             found = map_shards(
-                lambda begin, end: self.oracle.most_violated(now.w_v, now.w_f, np.arange(begin, end)),
+                lambda begin, end: self.oracle.most_violated(now.w_v, now.w_f, examples[begin:end]),
                 shards[k : k + 16],
                 self.threads,
             )
             for (begin, end), planes in zip(shards[k : k + 16], found, strict=True):
-                self.visit_with(planes, now, np.arange(begin, end), rules, counts)
+                self.visit_with(planes, now, examples[begin:end], rules, counts)
         self.count(now, counts)
 
     def line(self, now: B) -> dict[str, float]:
@@ -419,7 +425,8 @@ class PlaneRun(BlockRun[PlaneState]):
         """Every block has the truth alone."""
         p = self.problem
         n_states = np.diff(np.append(p.state_starts(), p.example_states[-1])).astype(float)
-        labelings = np.multiply.reduceat(n_states, p.example_variables[:-1]).max()
+        with np.errstate(over="ignore"):
+            labelings = np.multiply.reduceat(n_states, p.example_variables[:-1]).max()
         # Relaxed planes are more than labelings.
         most = labelings - 1 if self.certificate == "exact" else np.inf
         capacity = 1 + int(min(max(self.solver.cache, 1), most))
@@ -433,16 +440,17 @@ class PlaneRun(BlockRun[PlaneState]):
         now.alpha[:, 0] += 1.0 - share
 
     def prepare(self, now: PlaneState) -> None:
-        """Look at the planes that the oracle finds first, and choose the strength of the proximal term by them.
+        """Look at the planes that the oracle finds first for some examples, and choose the strength of the proximal term by them.
 
         A unit of a plane's mass changes its own slope by |psi|^2 / (lam M), and slopes are of the size of ell: their ratio is
         the condition of coordinate ascent.
         """
         clock = time.perf_counter()
-        self.ask_all(now)
-        newest = now.n_planes - 1
-        chosen = np.flatnonzero(newest > 0)
-        at = newest[chosen]
+        n = self.problem.n_examples
+        some = np.sort(np.random.default_rng([self.seed, 1]).permutation(n)[:_FIRST_LOOK])
+        self.look_at(now, some)
+        newest = now.n_planes[some] - 1
+        chosen, at = some[newest > 0], newest[newest > 0]
         ell = np.abs(now.ell[chosen, at])
         if self.corrective and len(chosen) and ell.sum() > 0.0:
             condition = self.scale * float(now.gram[chosen, at, at].sum() / ell.sum())
