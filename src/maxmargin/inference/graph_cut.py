@@ -174,19 +174,21 @@ class GraphCut:
 
     def relax(self, graphs: FactorGraphs, scores: Scores) -> Relaxed:
         """Maximise over the local polytope: marginals of 0, 1/2 and 1, and the value of the relaxation."""
-        return self._solve(graphs, scores)[0]
+        return self._solve(graphs, scores, True)[0]
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Keep what the relaxation decides, and round the rest."""
-        relaxed, labels, values = self._solve(graphs, scores)
+        relaxed, labels, values = self._solve(graphs, scores, False)
         return MapResult(labels, values, np.maximum(relaxed.bounds, values), relaxed.ambiguous)
 
     def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
         """Refuse: a cut says nothing about the Gibbs distribution."""
         raise OptionError("Graph cuts give the best labeling or its relaxation, not marginals; use another engine.")
 
-    def _solve(self, graphs: FactorGraphs, scores: Scores) -> tuple[Relaxed, NDArray[np.int32], NDArray[np.float64]]:
-        """The relaxation, the rounded labels and their scores."""
+    def _solve(
+        self, graphs: FactorGraphs, scores: Scores, with_tables: bool
+    ) -> tuple[Relaxed, NDArray[np.int32], NDArray[np.float64]]:
+        """The relaxation, with or without the factors' part of it, the rounded labels and their scores."""
         refusal = self.refusal(graphs)
         if refusal is not None:
             raise DataError(refusal)
@@ -197,7 +199,7 @@ class GraphCut:
         ambiguous, labels = np.empty(n_variables, np.bool_), np.empty(n_variables, np.int32)
         a = graphs.arrays
         scheme = SCHEMES[self.rounding]
-        tables = np.empty(len(scores.factors))
+        tables = np.empty(len(scores.factors) if with_tables else 0)
         _relax(a.examples, a.largest, network(graphs), *scores, scheme, marginals, tables, bounds, ambiguous, labels)
         values = graphs.labeling_scores(scores, labels)
         decided = ~np.logical_or.reduceat(ambiguous, graphs.example_variables[:-1])
@@ -341,10 +343,11 @@ def _relax(
                 opened[n_open] = v
                 n_open += 1
                 state[v] = 1 if scheme == HALF_UP or v_scores[states + 2 * v] < v_scores[states + 2 * v + 1] else 0
-        relaxed_tables(
-            starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0, n_pairs, pairs, coupling, marginals, states, tables,
-            examples[m, TABLES],
-        )  # fmt: skip
+        if len(tables) > 0:
+            relaxed_tables(
+                starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0, n_pairs, pairs, coupling, marginals, states, tables,
+                examples[m, TABLES],
+            )  # fmt: skip
         if scheme == REPAIR and n_open > 0:
             repair(v0, first_row, rows, linear, coupling, n_open, opened, state, tiny)
         for v in range(n):

@@ -42,10 +42,12 @@ from maxmargin.problems.layout import (
     FACTORS,
     K_ARITY,
     K_KIND,
+    K_SLOTS,
     L_SLOTS,
     MESSAGES,
     S_FACTORS,
     S_VARIABLES,
+    SLOT_STRIDE,
     STATES,
     STRUCTURE,
     TABLES,
@@ -451,6 +453,11 @@ def _labeling_scores(g: Any, v_scores: Any, f_scores: Any, labels: Any, work_siz
             total += v_scores[examples[m, STATES] + variables[v0 + v, V_STATE] + labels[first + v]]
         for c in range(f0, f0 + examples[m + 1, FACTORS] - examples[m, FACTORS]):
             at, t = examples[m, TABLES] + factors[c, F_TABLE], factors[c, F_TEMPLATE]
+            if kinds[t, K_KIND] == TABLE and kinds[t, K_ARITY] == 2:
+                ends = factors[c, F_SCOPE]
+                stride = slots[kinds[t, K_SLOTS], SLOT_STRIDE]
+                total += f_scores[at + stride * labels[first + scope[ends]] + labels[first + scope[ends + 1]]]
+                continue
             if kinds[t, K_KIND] == TABLE:
                 total += f_scores[at + joint_state(c, first, factors, scope, kinds, slots, labels)]
                 continue
