@@ -425,7 +425,7 @@ def test_factors_without_tables_are_refused():
     scores = Scores(np.arange(8.0), np.zeros(graphs.example_tables[-1]))
     for method in (JunctionTree().maximise, JunctionTree().marginals):
         with pytest.raises(
-            DataError, match=r"Example 1: factor 1 .* the junction_tree engine takes factors with tables"
+            DataError, match=r"Example 1: factor 1 .* "junction_tree" takes factors with tables"
         ):
             method(graphs, scores)
     part = graphs.take([0])

@@ -194,7 +194,7 @@ def test_layout():
     assert graphs.has_structured
     assert not graphs.take([1]).has_structured
     assert graphs.refuse_structured("trees") == (
-        "Example 0: factor 1 is a cardinality factor over 3 variables; the trees engine takes factors with tables only."
+        'Example 0: factor 1 is a cardinality factor over 3 variables; "trees" takes factors with tables only.'
     )
     assert graphs.take([1, 0]).refuse_structured("trees").startswith("Example 1: ")
     assert graphs.take([1]).refuse_structured("trees") is None

@@ -6,5 +6,6 @@ from maxmargin.estimators.graph import GraphSVM
 from maxmargin.estimators.multi_class import MultiClassSVM
 from maxmargin.estimators.multi_label import MultiLabelSVM
 from maxmargin.estimators.saving import load
+from maxmargin.estimators.structured import StructuredSVM
 
-__all__ = ["BinarySVM", "ChainSVM", "GraphSVM", "MultiClassSVM", "MultiLabelSVM", "load"]
+__all__ = ["BinarySVM", "ChainSVM", "GraphSVM", "MultiClassSVM", "MultiLabelSVM", "StructuredSVM", "load"]

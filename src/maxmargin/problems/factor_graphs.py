@@ -217,7 +217,7 @@ class FactorGraphs:
         template = self.factor_templates[self.structures[self.structure_of[m]].factor_templates[c]]
         return (
             f"Example {m}: factor {c} is a {template.name} factor over {template.arity} variables; "
-            f"the {engine} engine takes factors with tables only."
+            f'"{engine}" takes factors with tables only.'
         )
 
     def _first_structured(self) -> tuple[int, int] | None:
@@ -259,7 +259,9 @@ class FactorGraphs:
         return np.concatenate([self.variable_features.flat_weights(w_v), self.factor_features.flat_weights(w_f)])
 
     def inner(
-        self, one: tuple[NDArray[np.float64], NDArray[np.float64]], other: tuple[NDArray[np.float64], NDArray[np.float64]]
+        self,
+        one: tuple[NDArray[np.float64], NDArray[np.float64]],
+        other: tuple[NDArray[np.float64], NDArray[np.float64]],
     ) -> float:
         """Inner product of two pairs of the kernels' matrices."""
         return self.variable_features.inner(one[0], other[0]) + self.factor_features.inner(one[1], other[1])

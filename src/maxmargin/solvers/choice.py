@@ -1,10 +1,12 @@
 """Which solver to use when the user leaves it open (``solver="auto"``), and why; the result says both.
 
+`bcfw` chooses its oracle by the same rules (inference/choice.py).
+
 1. No factors (binary and multi-class problems, labels without pairs): `soft-bcfw`, whose blocks then have closed-form optima.
-2. Graphs without cycles: `bcfw` with max-product inside its loop; the certificate is exact.
-3. Binary variables in pairs: `bcfw` with graph cuts inside its loop; the certificate is for the relaxation.
-4. Examples so small that exact inference is cheap: `bcfw` with it.
-5. Problems with structured factors: `soft-bcfw`, which has them as blocks.
+2. Structured factors: `soft-bcfw`, which has them as blocks.
+3. Graphs without cycles: `bcfw` with max-product inside its loop; the certificate is exact.
+4. Binary variables in pairs: `bcfw` with graph cuts inside its loop; the certificate is for the relaxation.
+5. Examples so small that exact inference is cheap: `bcfw` with it.
 6. Anything else, such as images with many classes: `bcfw` with dual decomposition, whose labelings and bounds bracket the exact
    problem.
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from maxmargin.inference.choice import choose_oracle, exact_engine
+from maxmargin.inference.choice import exact_engine
 from maxmargin.inference.graph_cut import GraphCut
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.bcfw import BCFW
@@ -38,10 +40,10 @@ def _choice(problem: Any) -> tuple[Solver, str]:
     if problem.has_structured:
         return SoftBCFW(), "structured factors are blocks of their own"
     if problem.is_forest:
-        return BCFW("trees"), "no graph has a cycle, so max-product is an exact oracle"
+        return BCFW(), "no graph has a cycle, so max-product is an exact oracle"
     if GraphCut().refusal(problem) is None:
-        return BCFW("graph_cut"), "binary variables in pairs, so a graph cut solves the relaxation"
+        return BCFW(), "binary variables in pairs, so a graph cut solves the relaxation"
     found = exact_engine(problem)
     if found is not None:
-        return BCFW(found[0]), f"exact inference is cheap: {found[1]}"
-    return BCFW(choose_oracle(problem)[0]), "loopy graphs: dual decomposition finds labelings and bounds their scores"
+        return BCFW(), f"exact inference is cheap: {found[1]}"
+    return BCFW(), "loopy graphs: dual decomposition finds labelings and bounds their scores"

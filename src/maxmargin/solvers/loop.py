@@ -108,6 +108,9 @@ class Run(ABC, Generic[S]):
         # Bounds that crossed would be a fault of the program's, and certify nothing.
         if self.certificate != "none" and 0.0 <= now.gap <= tol:
             return Status.CONVERGED
+        if self.certificate == "none" and 0.0 <= now.gap <= tol:
+            # Its oracle finds nothing more, which proves nothing.
+            return Status.STALLED
         if now.n_passes >= max_passes:
             return Status.MAX_PASSES
         return Status.STALLED if self.stalled(now) else None
