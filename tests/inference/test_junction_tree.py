@@ -424,9 +424,7 @@ def test_factors_without_tables_are_refused():
     graphs = FactorGraphs(structures, [1, 0], [Template([-1, -1])], templates, one, one, [0, 0], [0, 0])
     scores = Scores(np.arange(8.0), np.zeros(graphs.example_tables[-1]))
     for method in (JunctionTree().maximise, JunctionTree().marginals):
-        with pytest.raises(
-            DataError, match=r"Example 1: factor 1 .* "junction_tree" takes factors with tables"
-        ):
+        with pytest.raises(DataError, match=r'Example 1: factor 1 .* "junction_tree" takes factors with tables'):
             method(graphs, scores)
     part = graphs.take([0])
     assert JunctionTree().refusal(part) is None
