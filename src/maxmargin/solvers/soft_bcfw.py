@@ -72,6 +72,8 @@ _SETTLED_SHARE = 0.4
 _POLISH = 2
 #: C R^2 / (M loss) above which a proximal term brings it down to this, and the passes between two moves of the centre.
 _CONDITION, _CENTRE_PASSES = 20.0, 3
+#: The same for examples of one variable, where a pass is cheap and leaves less to do, and the largest (lam + kappa) / lam.
+_SINGLE_CONDITION, _SINGLE_STRONGEST = 0.3, 9.0
 
 
 @dataclass
@@ -191,6 +193,7 @@ class SoftRun(ProximalRun[SoftState]):
     state_type = SoftState
     solver: SoftBCFW
     problem: FactorGraphs
+    condition, strongest = _CONDITION, math.inf
 
     def __init__(self, solver: SoftBCFW, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
@@ -204,7 +207,7 @@ class SoftRun(ProximalRun[SoftState]):
         self.held, self.overlapping = hold(problem), overlapping(problem)
         self.n_blocks = int(problem.example_variables[-1] + problem.example_factors[-1])
         # lam + kappa; Algorithm 1 stays as printed.
-        self.step_lam = lam if solver.blocks == "random" else max(lam, self.easy_lam())
+        self.step_lam = lam if solver.blocks == "random" else max(lam, min(self.easy_lam(), self.strongest * lam))
 
     # -------------------------------------------------------------------------------------------- the start
 
@@ -300,7 +303,7 @@ class SoftRun(ProximalRun[SoftState]):
         sides = [self.v_features.squared_norms.mean()] if p.variable_features.shape[1] else [0.0]
         if self.has_factors and p.n_factor_blocks:
             sides.append(self.f_features.squared_norms.mean())
-        return float(max(sides)) / (_CONDITION * p.n_examples * self.mean_loss())
+        return float(max(sides)) / (self.condition * p.n_examples * self.mean_loss())
 
     def mean_loss(self) -> float:
         """Mean over variables of the largest task loss of a state."""
@@ -445,6 +448,8 @@ class SoftRun(ProximalRun[SoftState]):
 
 class SingleRun(SoftRun):
     """The same where every example is one variable, in loops that know it (soft_single.py)."""
+
+    condition, strongest = _SINGLE_CONDITION, _SINGLE_STRONGEST
 
     def draw_examples(self, now: SoftState, rng: np.random.Generator) -> NDArray[np.int64]:
         """The examples of a pass: runs of neighbours in random order, since a visit costs less than a miss of the cache.
