@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.kernels import inner, kernel
+from maxmargin.kernels import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import KernelFeatures, add_row, score_row
 from maxmargin.problems.layout import (
@@ -25,6 +25,7 @@ from maxmargin.problems.layout import (
     V_ROW,
     V_TEMPLATE,
 )
+from maxmargin.solvers.simplex import project_block
 
 
 def is_single(problem: FactorGraphs) -> bool:
@@ -84,7 +85,7 @@ def visit_single(
             target = min(1.0, max(0.0, target))
             flat[0], flat[1] = 1.0 - target, target
         else:
-            _project(n_states, own, smoothing, high, sharing, mu, at, theta, flat)
+            project_block(n_states, own, smoothing, high, sharing, 0, mu, at, theta, flat)
         for k in range(n_states):
             if blocks[k] >= 0:
                 moved[blocks[k]] += flat[k] - mu[at + k]
@@ -148,31 +149,3 @@ def single_dual_point(g: Any, features: Any, mu: Any, lam: float, w: Any) -> flo
             if blocks[k] >= 0:
                 moved[blocks[k]] = 0.0
     return total / len(weight)
-
-
-@inner
-def _project(
-    n_states: int, own: float, smoothing: float, high: float, sharing: Any, mu: Any, at: int, theta: Any, flat: Any
-) -> None:
-    """Michelot's projection: drop states that would become negative until none does; the new marginals go to `flat`."""
-    floor = max(1e-3 * own, 1e-12)
-    total, inverse_sum = -1.0, 0.0
-    for k in range(n_states):
-        flat[k] = 0.0
-        if theta[k] != -np.inf:
-            flat[k] = 1.0 / max(own * sharing[k] + smoothing, floor)
-            theta[k] = mu[at + k] + (theta[k] - high) * flat[k]
-            total += theta[k]
-            inverse_sum += flat[k]
-    level, dropping = 0.0, True
-    while dropping:
-        dropping = False
-        level = total / inverse_sum
-        for k in range(n_states):
-            if flat[k] > 0.0 and theta[k] <= level * flat[k]:
-                total -= theta[k]
-                inverse_sum -= flat[k]
-                flat[k] = 0.0
-                dropping = True
-    for k in range(n_states):
-        flat[k] = theta[k] - level * flat[k] if flat[k] > 0.0 else 0.0

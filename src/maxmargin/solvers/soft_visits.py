@@ -75,6 +75,7 @@ from maxmargin.problems.layout import (
 )  # fmt: skip
 from maxmargin.problems.tables import slot_add, slot_sum
 from maxmargin.problems.templates import TABLE
+from maxmargin.solvers.simplex import project_block
 from maxmargin.solvers.soft_structured import ATOMS, sweep_structured
 
 
@@ -421,29 +422,9 @@ def _sweep_variables(
                         moved[shift + b] += step if k == 1 else -step
             continue
 
-        # Michelot's projection: drop the states that would become negative until none does. theta becomes mu + theta / c, and
-        # flat 1 / c; a dropped state has a flat of 0.
-        floor = max(1e-3 * own, 1e-12)
-        total, inverse_sum = -1.0, 0.0
+        project_block(n_states, own, pull, high, sharing, start, mu, at, theta, flat)
         for k in range(n_states):
-            flat[k] = 0.0
-            if theta[k] != -np.inf:
-                flat[k] = 1.0 / max(own * sharing[start + k] + pull, floor)
-                theta[k] = mu[at + k] + (theta[k] - high) * flat[k]
-                total += theta[k]
-                inverse_sum += flat[k]
-        level, dropping = 0.0, True
-        while dropping:
-            dropping = False
-            level = total / inverse_sum
-            for k in range(n_states):
-                if flat[k] > 0.0 and theta[k] <= level * flat[k]:
-                    total -= theta[k]
-                    inverse_sum -= flat[k]
-                    flat[k] = 0.0
-                    dropping = True
-        for k in range(n_states):
-            target = theta[k] - level * flat[k] if flat[k] > 0.0 else 0.0
+            target = flat[k]
             step = target - mu[at + k]
             if step != 0.0:
                 mu[at + k] = target

@@ -1,0 +1,42 @@
+"""The block of one variable with three or more states: a projection onto the simplex."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maxmargin.kernels import inner
+
+
+@inner
+def project_block(
+    n_states: int, own: float, pull: float, high: float, sharing: Any, first: int, mu: Any, at: int, theta: Any, flat: Any
+) -> None:  # fmt: skip
+    """Argmax over the simplex of ``theta . p - 1/2 sum_k c_k (p_k - mu_k)^2``, into `flat`; theta is used up.
+
+    c_k = own * sharing[first + k] + pull; `high` is the largest theta, and a forbidden state has -inf. Michelot's method: drop the
+    states that would become negative until none does.
+    """
+    floor = max(1e-3 * own, 1e-12)
+    total, inverse_sum = -1.0, 0.0
+    # theta becomes mu + theta / c, and flat 1 / c; a dropped state has a flat of 0.
+    for k in range(n_states):
+        flat[k] = 0.0
+        if theta[k] != -np.inf:
+            flat[k] = 1.0 / max(own * sharing[first + k] + pull, floor)
+            theta[k] = mu[at + k] + (theta[k] - high) * flat[k]
+            total += theta[k]
+            inverse_sum += flat[k]
+    level, dropping = 0.0, True
+    while dropping:
+        dropping = False
+        level = total / inverse_sum
+        for k in range(n_states):
+            if flat[k] > 0.0 and theta[k] <= level * flat[k]:
+                total -= theta[k]
+                inverse_sum -= flat[k]
+                flat[k] = 0.0
+                dropping = True
+    for k in range(n_states):
+        flat[k] = theta[k] - level * flat[k] if flat[k] > 0.0 else 0.0
