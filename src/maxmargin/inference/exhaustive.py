@@ -31,7 +31,7 @@ from maxmargin.errors import TooLargeError
 from maxmargin.inference.contract import (
     MapResult,
     Marginals,
-    check_scores,
+    check_numbers,
     check_temperature,
     exact_result,
     once_per_structures,
@@ -122,7 +122,7 @@ class Exhaustive:
         """Sum over all labelings, relative to the best one."""
         temperature = check_temperature(temperature)
         best = self.maximise(graphs, scores).values
-        scores = check_scores(graphs, scores)
+        scores = check_numbers(graphs, scores)
         out = Marginals(np.zeros(len(scores.variables)), np.zeros(len(scores.factors)), np.empty(graphs.n_examples))
         a = graphs.arrays
         _sum(a, _levels(graphs), work_size(a.largest), scores.variables, scores.factors, best, temperature, *out)
@@ -132,7 +132,7 @@ class Exhaustive:
         refusal = self.refusal(graphs)
         if refusal is not None:
             raise TooLargeError(refusal)
-        return check_scores(graphs, scores)
+        return check_numbers(graphs, scores)
 
 
 def joint_states(graphs: FactorGraphs) -> NDArray[np.float64]:

@@ -33,7 +33,7 @@ from maxmargin.errors import DataError
 from maxmargin.inference.contract import (
     MapResult,
     Marginals,
-    check_scores,
+    check_numbers,
     check_temperature,
     exact_result,
     once_per_structures,
@@ -125,7 +125,7 @@ class Trees:
         refusal = self.refusal(graphs)
         if refusal is not None:
             raise DataError(refusal)
-        return check_scores(graphs, scores)
+        return check_numbers(graphs, scores)
 
 
 @once_per_structures
