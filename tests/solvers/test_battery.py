@@ -132,3 +132,9 @@ def test_runs_repeat_to_the_bit_whatever_the_threads(solver, name):
         np.testing.assert_array_equal(other.weights, results[0].weights)
         np.testing.assert_array_equal(other.history["primal"], results[0].history["primal"])
         np.testing.assert_array_equal(other.history["dual"], results[0].history["dual"])
+
+
+def test_many_pairs_are_swept():
+    many = multi_label_problem(np.ones((1, 1)), np.zeros((1, 26), int), label_edges("full", np.zeros((1, 26), int)), 26)
+    assert choose_solver(many).name == "soft-bcfw"
+    assert choose_solver(many).reason.startswith("325 pairs an example")
