@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from maxmargin.errors import OptionError
-from maxmargin.problems import Features
+from maxmargin.problems import Features, statistics
 from maxmargin.problems.chains import chain_problem
 from maxmargin.solvers import Status
 from maxmargin.solvers.bcfw import BCFW
@@ -110,6 +110,25 @@ def test_planes_that_outgrow_their_room():
     assert one.state.store.capacity > 2
     assert one.dual <= other.primal
     assert other.dual <= one.primal
+
+
+def test_graphs_too_large_for_gram_matrices(monkeypatch):
+    """Inner products through the weights' coordinates are those through the rows' Gram matrices."""
+    problem = chain(20)
+
+    def products_and_duals():
+        return BCFW().make_run(problem, 0.2, 0, 1).begin(None).gram, BCFW.plain().solve(
+            problem, 5.0, tol=0.0, max_passes=4
+        )
+
+    gram, plain = products_and_duals()
+    assert (np.diagonal(gram, axis1=1, axis2=2).sum(axis=1) > 0.0).all()
+    monkeypatch.setattr(statistics, "_KEEP_ENTRIES", 0)
+    monkeypatch.setattr(statistics, "_KEEP_RATIO", 0)
+    assert not statistics.row_grams(problem).kept
+    other, again = products_and_duals()
+    np.testing.assert_allclose(other, gram, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(again.history["dual"], plain.history["dual"], rtol=1e-9)
 
 
 def test_threads_do_not_change_the_bits():

@@ -55,7 +55,7 @@ Flow along single arcs first; then, on sparse graphs, search trees that grow fro
 path (Boykov and Kolmogorov, "An experimental comparison of min-cut/max-flow algorithms for energy minimization in
 vision", PAMI 2004), since on grids most of a search is the same as the one before; on dense graphs, levels (Dinic), where
 a phase costs about O(|E|) and a few of them do, while trees would look at all arcs of a node to mend one of them. Measured,
-each is at least twice as fast as the other in its place. Components cost O(|E|) of the ambiguous part. Memory is a few
+each was the faster one in its place. Components cost O(|E|) of the ambiguous part. Memory is a few
 numbers per arc of the largest example. Which variables an arc joins depends on the structure only: computed once.
 """
 

@@ -18,8 +18,8 @@ rows meet only in equal blocks:
 
     psi(a) . psi(b) = sum_{r, r', b} K(r, r') s_a(r, b) s_b(r', b)
 
-Memory: K has an entry for each pair of groups of an example. Where it would outgrow the features it is computed at each visit,
-and where even that is too much (many rows of few features), inner products go through the weights' own coordinates.
+Memory: K has an entry for each pair of groups of an example. Where that would outgrow the features (large graphs), K is not made,
+and inner products go through the weights' own coordinates.
 """
 
 from __future__ import annotations
@@ -59,8 +59,6 @@ from maxmargin.problems.templates import TABLE
 
 #: Row Gram matrices are kept if they take at most this many times the room of the features, or this many entries.
 _KEEP_RATIO, _KEEP_ENTRIES = 4, 1_000_000
-#: Above this many groups on a side, inner products go through the weights' coordinates.
-MOST_GROUPS = 2000
 
 
 class RowGrams(NamedTuple):
@@ -69,9 +67,6 @@ class RowGrams(NamedTuple):
     #: (M + 1, 2): where each example's two matrices begin in `values`; both columns are all 0 if they are not kept.
     start: NDArray[np.int64]
     values: NDArray[np.float64]
-    #: Room for the largest example's two matrices, 0 where they are too large to be made.
-    largest_v: int
-    largest_f: int
     kept: bool
 
 
@@ -79,9 +74,7 @@ def row_grams(graphs: FactorGraphs) -> RowGrams:
     """Compute the matrices of all examples, or decide that each visit does."""
     a = graphs.arrays
     sizes = np.diff(a.structures[:, [S_VARIABLE_GROUPS, S_FACTOR_GROUPS]], axis=0)
-    used = sizes[np.unique(graphs.structure_of)]
-    largest = [int(n) ** 2 if n <= MOST_GROUPS else 0 for n in used.max(axis=0)]
-    squares = np.where(sizes <= MOST_GROUPS, sizes**2, 0)[graphs.structure_of]
+    squares = sizes[graphs.structure_of] ** 2
     start = offsets(squares.ravel())
     room = (graphs.variable_features.nbytes + graphs.factor_features.nbytes) // 8
     kept = bool(start[-1] <= max(_KEEP_ENTRIES, _KEEP_RATIO * room))
@@ -89,7 +82,7 @@ def row_grams(graphs: FactorGraphs) -> RowGrams:
     values = np.empty(int(start[-1]) if kept else 0)
     if kept:
         _fill_row_grams(a, graphs.variable_features.arrays, graphs.factor_features.arrays, both, values)
-    return RowGrams(both if kept else np.zeros_like(both), values, largest[0], largest[1], kept)
+    return RowGrams(both if kept else np.zeros_like(both), values, kept)
 
 
 def statistics_sizes(graphs: FactorGraphs) -> NDArray[np.int64]:
@@ -148,11 +141,9 @@ def _fill_row_grams(g: Any, v_features: Any, f_features: Any, start: Any, values
     for m in range(len(examples) - 1):
         s = examples[m, STRUCTURE]
         q0, q1 = structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS]
-        if q1 - q0 <= MOST_GROUPS:
-            fill_row_gram(v_features, examples[m, V_ROW], v_groups, q0, q1, values, start[m, 0])
+        fill_row_gram(v_features, examples[m, V_ROW], v_groups, q0, q1, values, start[m, 0])
         q0, q1 = structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS]
-        if q1 - q0 <= MOST_GROUPS:
-            fill_row_gram(f_features, examples[m, F_ROW], f_groups, q0, q1, values, start[m, 1])
+        fill_row_gram(f_features, examples[m, F_ROW], f_groups, q0, q1, values, start[m, 1])
 
 
 @inner

@@ -25,7 +25,8 @@ default spends far fewer oracle calls, by these measures:
 
 The certificate depends on the oracle: "exact" if its labelings are the best ones, "relaxed" if they range over the local
 polytope (linear_program, graph_cut), "none" if it may miss the best (greedy, loopy_bp, ...): then the value reported as primal is
-only what was found.
+only what was found. `dual_decomposition` may miss the best, too, but bounds its score: with it the certificate is "exact", since
+labelings bound the exact problem from below and the bounds do so from above, though the gap need not close.
 """
 
 from __future__ import annotations

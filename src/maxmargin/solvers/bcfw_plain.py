@@ -58,7 +58,7 @@ def plain_visits(
     index, value = np.empty(2 * half, np.int32), np.empty(2 * half)
     theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
     labels = np.empty(largest[L_VARIABLES], np.int32)
-    room_v, room_f = np.empty(0 if kept else grams.largest_v), np.empty(0 if kept else grams.largest_f)
+    t_v, t_f = np.empty((0 if kept else len(w_v), w_v.shape[1])), np.empty((0 if kept else len(w_f), w_f.shape[1]))
     room = oracle_room(oracle, largest)
     gain = 0.0
     for k in range(len(order)):
@@ -85,7 +85,7 @@ def plain_visits(
         if slope > 0.0 and rules[R_STEPS] > 0.0:
             spread_plane(
                 m, s, 0, n, index, value, examples, structures, v_groups, f_groups, v_features, f_features, half, gram_start,
-                row_grams, kept, room_v, room_f, u,
+                row_grams, kept, t_v, t_f, tally, u,
             )  # fmt: skip
             curvature = 0.0
             for e in range(n):

@@ -58,9 +58,8 @@ from maxmargin.problems.layout import (
     joint_state,
 )
 from maxmargin.problems.statistics import (
-    MOST_GROUPS,
+    add_statistics,
     collect,
-    fill_row_gram,
     plane_of_labels,
     project,
     side_of_marginals,
@@ -127,27 +126,30 @@ def project_example(
 @inner
 def spread_plane(
     m: int, s: int, begin: int, n: int, index: Any, value: Any, examples: Any, structures: Any, v_groups: Any, f_groups: Any,
-    v_features: Any, f_features: Any, half: int, gram_start: Any, row_grams: Any, kept: bool, room_v: Any, room_f: Any, u: Any,
+    v_features: Any, f_features: Any, half: int, gram_start: Any, row_grams: Any, kept: bool, t_v: Any, t_f: Any, dense: Any,
+    u: Any,
 ) -> None:  # fmt: skip
-    """U = K times the plane, in statistics coordinates; u is zeroed first.
+    """Write K times the plane, in statistics coordinates, into u.
 
-    Sides of more than MOST_GROUPS groups are left 0 for the caller.
+    Where the rows' Gram matrices are not kept, the plane is written as weights t_v, t_f, which are then projected onto the
+    example; `dense` is zero, and is so again afterwards.
     """
     u[:] = 0.0
-    q0, q1 = structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS]
-    if 0 < q1 - q0 <= MOST_GROUPS:
-        if kept:
-            spread(index, value, begin, n, 0, half, v_groups, q0, q1, row_grams, gram_start[m, 0], u)
-        else:
-            fill_row_gram(v_features, examples[m, V_ROW], v_groups, q0, q1, room_v, 0)
-            spread(index, value, begin, n, 0, half, v_groups, q0, q1, room_v, 0, u)
-    q0, q1 = structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS]
-    if 0 < q1 - q0 <= MOST_GROUPS:
-        if kept:
-            spread(index, value, begin, n, half, 2 * half, f_groups, q0, q1, row_grams, gram_start[m, 1], u)
-        else:
-            fill_row_gram(f_features, examples[m, F_ROW], f_groups, q0, q1, room_f, 0)
-            spread(index, value, begin, n, half, 2 * half, f_groups, q0, q1, room_f, 0, u)
+    vq0, vq1 = structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS]
+    fq0, fq1 = structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS]
+    if kept:
+        spread(index, value, begin, n, 0, half, v_groups, vq0, vq1, row_grams, gram_start[m, 0], u)
+        spread(index, value, begin, n, half, 2 * half, f_groups, fq0, fq1, row_grams, gram_start[m, 1], u)
+        return
+    for e in range(begin, begin + n):
+        dense[index[e]] = value[e]
+    t_v[:] = 0.0
+    t_f[:] = 0.0
+    add_statistics(v_features, examples[m, V_ROW], v_groups, vq0, vq1, t_v, dense, 0, 1.0)
+    add_statistics(f_features, examples[m, F_ROW], f_groups, fq0, fq1, t_f, dense, half, 1.0)
+    project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, t_v, t_f, u)
+    for e in range(begin, begin + n):
+        dense[index[e]] = 0.0
 
 
 @inner
@@ -381,7 +383,7 @@ def visit_blocks(
     v, moved = np.empty(capacity), np.empty(capacity)
     theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
     labels = np.empty(largest[L_VARIABLES], np.int32)
-    room_v, room_f = np.empty(0 if kept else grams.largest_v), np.empty(0 if kept else grams.largest_f)
+    t_v, t_f = np.empty((0 if kept else len(w_v), w_v.shape[1])), np.empty((0 if kept else len(w_f), w_f.shape[1]))
     room = oracle_room(oracle, largest)
     gain = 0.0
     for k in range(first, len(order)):
@@ -411,7 +413,7 @@ def visit_blocks(
                 else:
                     spread_plane(
                         m, s, begin, n, index, value, examples, structures, v_groups, f_groups, v_features, f_features, half,
-                        gram_start, row_grams, kept, room_v, room_f, u,
+                        gram_start, row_grams, kept, t_v, t_f, change, u,
                     )  # fmt: skip
                     filled[0] = begin + n
                     add_plane(m, slot, ell_new, begin, n, u, count, alpha, ell, start, size, gram, index, value)
