@@ -63,16 +63,20 @@ from maxmargin.solvers.bcfw_visits import (
 )
 from maxmargin.solvers.graph_oracle import GraphOracle
 from maxmargin.solvers.loop import Solver
-from maxmargin.solvers.planes import PlaneStore, add_moves, weights_of_planes
+from maxmargin.solvers.planes import (
+    ACCEPT,
+    CACHED_PASSES,
+    FLOOR,
+    INNER,
+    STEPS,
+    PlaneFields,
+    PlaneStore,
+    add_moves,
+    weights_of_planes,
+)
 from maxmargin.solvers.proximal import ProximalRun, ProximalState
 from maxmargin.solvers.sampling import sample_by_gap
 
-#: Share of the last gap, and of the mean gap, at which a cached plane is good enough.
-_ACCEPT, _FLOOR = 0.25, 0.01
-#: Steps over a block end when the slopes differ by this share of where they began, and after this many.
-_INNER, _STEPS = 0.05, 100
-#: Most passes over cached planes between two that may ask the oracle.
-_CACHED_PASSES = 20
 #: The proximal term makes lam this power of the condition |psi|^2 / (lam M ell) times larger, at most so many times (beyond, the
 #: centre overshoots what a few passes can follow); and the passes between two moves of the centre.
 _EXPONENT, _STRONGEST, _CENTRE_PASSES = 0.375, 9.0, 2
@@ -95,35 +99,8 @@ class BlockState(ProximalState):
 
 
 @dataclass
-class PlaneState(BlockState):
-    """Blocks as distributions over planes; see `PlaneStore`."""
-
-    n_planes: NDArray[np.int32]
-    alpha: NDArray[np.float64]
-    ell: NDArray[np.float64]
-    start: NDArray[np.int64]
-    size: NDArray[np.int32]
-    used: NDArray[np.int32]
-    gram: NDArray[np.float64]
-    entry: NDArray[np.int32]
-    value: NDArray[np.float64]
-    filled: NDArray[np.int64]
-    n_cached: int = 0
-
-    @property
-    def store(self) -> PlaneStore:
-        """The planes as kernels see them."""
-        return PlaneStore(*(getattr(self, name) for name in PlaneStore._fields))
-
-    @store.setter
-    def store(self, planes: PlaneStore) -> None:
-        for name in PlaneStore._fields:
-            setattr(self, name, getattr(planes, name))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the dual state: planes, their masses and products."""
-        return self.store.nbytes
+class PlaneState(PlaneFields, BlockState):
+    """Blocks as distributions over planes."""
 
 
 @dataclass
@@ -309,7 +286,7 @@ class BlockRun(ProximalRun[B]):
     def walk(self, now: B, order: NDArray[np.int64], ask: bool, stop: Callable[[], bool]) -> tuple[float, float]:
         """Visit the examples in order, in pieces that can be interrupted; returns the gain and the cost."""
         counts, gain = np.zeros(3, np.int64), 0.0
-        rules = np.array([self.scale, *self.acceptance(now), _INNER, _STEPS if self.corrective else 1, ask])
+        rules = np.array([self.scale, *self.acceptance(now), INNER, STEPS if self.corrective else 1, ask])
         size = max(1, int(2_000_000 / (1.0 + self.oracle.work)))
         if ask and self.oracle.compiled is None:
             size = self.solver.batch
@@ -477,7 +454,7 @@ class PlaneRun(BlockRun[PlaneState]):
         gain, cost = self.walk(now, self.draw(now, rng), True, stop)
         if not (self.solver.cache and self.corrective):
             return
-        for _ in range(_CACHED_PASSES):
+        for _ in range(CACHED_PASSES):
             if stop():
                 break
             more, spent = self.walk(now, self.draw(now, rng), False, stop)
@@ -489,7 +466,7 @@ class PlaneRun(BlockRun[PlaneState]):
         """When a cached plane is good enough: share of the block's last gap, and least gap."""
         if not self.solver.cache or not np.isfinite(now.gaps).all():
             return math.inf, math.inf
-        return _ACCEPT, _FLOOR * self.mean(now.gaps)
+        return ACCEPT, FLOOR * self.mean(now.gaps)
 
     def count(self, now: PlaneState, counts: NDArray[np.int64]) -> None:
         """Take note of what a walk did, and make room in crowded blocks."""
@@ -555,7 +532,7 @@ class JointRun(PlaneRun):
     ) -> tuple[float, float]:
         """Visit the examples a batch at a time; a batch has an example once."""
         counts, gain = np.zeros(3, np.int64), 0.0
-        rules = np.array([self.scale, *self.acceptance(now), _INNER, _STEPS, ask])
+        rules = np.array([self.scale, *self.acceptance(now), INNER, STEPS, ask])
         for first in range(0, len(order), self.solver.batch):
             batch = np.unique(order[first : first + self.solver.batch])
             if ask:

@@ -33,11 +33,21 @@ from maxmargin.solvers.bcfw_visits import (
 )
 from maxmargin.solvers.loop import Solver, State
 from maxmargin.solvers.oracles import OracleRun, earlier_of, oracle_of
-from maxmargin.solvers.planes import PlaneStore, add_plane, free_slot, improve_block, plane_slopes
+from maxmargin.solvers.planes import (
+    ACCEPT,
+    CACHED_PASSES,
+    FLOOR,
+    INNER,
+    STEPS,
+    PlaneFields,
+    PlaneStore,
+    add_plane,
+    free_slot,
+    improve_block,
+    plane_slopes,
+)
 from maxmargin.solvers.sampling import sample_by_gap
 
-#: As in bcfw.py: when a cached plane is good enough, how far a block is improved, and most cached passes in a row.
-_ACCEPT, _FLOOR, _INNER, _STEPS, _CACHED_PASSES = 0.25, 0.01, 0.05, 100, 20
 #: Operations that a call of the user's code counts for.
 _CALL = 200_000.0
 #: Entries that the arena of planes grows by, at least; examples of a check that are asked about at a time.
@@ -46,40 +56,14 @@ _NOTHING = np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0), np.empty(0
 
 
 @dataclass
-class PythonState(State):
-    """Blocks as distributions over planes; see `PlaneStore`."""
+class PythonState(PlaneFields, State):
+    """Blocks as distributions over planes."""
 
     w: NDArray[np.float64]
     best: NDArray[np.float64]
     average: NDArray[np.float64]
     gaps: NDArray[np.float64]
     lam: float
-    n_planes: NDArray[np.int32]
-    alpha: NDArray[np.float64]
-    ell: NDArray[np.float64]
-    start: NDArray[np.int64]
-    size: NDArray[np.int32]
-    used: NDArray[np.int32]
-    gram: NDArray[np.float64]
-    entry: NDArray[np.int32]
-    value: NDArray[np.float64]
-    filled: NDArray[np.int64]
-    n_cached: int = 0
-
-    @property
-    def store(self) -> PlaneStore:
-        """The planes as kernels see them."""
-        return PlaneStore(*(getattr(self, name) for name in PlaneStore._fields))
-
-    @store.setter
-    def store(self, planes: PlaneStore) -> None:
-        for name in PlaneStore._fields:
-            setattr(self, name, getattr(planes, name))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the dual state: planes, their masses and products."""
-        return self.store.nbytes
 
 
 class PythonRun(OracleRun[PythonState]):
@@ -129,7 +113,7 @@ class PythonRun(OracleRun[PythonState]):
         rng = np.random.default_rng([self.seed, 0, now.n_passes])
         gain, cost = self.walk(now, self.draw(now, rng), True, stop)
         if self.solver.cache and self.solver.steps == "corrective":
-            for _ in range(_CACHED_PASSES):
+            for _ in range(CACHED_PASSES):
                 if stop():
                     break
                 more, spent = self.walk(now, self.draw(now, rng), False, stop)
@@ -150,7 +134,7 @@ class PythonRun(OracleRun[PythonState]):
     ) -> tuple[float, float]:
         """Visit the examples in order; returns the gain and the cost."""
         corrective = self.solver.steps == "corrective"
-        rules = np.array([self.scale, *self.acceptance(now), _INNER, _STEPS if corrective else 1, 0.0])
+        rules = np.array([self.scale, *self.acceptance(now), INNER, STEPS if corrective else 1, 0.0])
         calls, gain = now.n_oracle_calls, 0.0
         size = self.solver.batch if ask else len(order)
         for first in range(0, len(order), size):
@@ -170,7 +154,7 @@ class PythonRun(OracleRun[PythonState]):
         """When a cached plane is good enough: share of the block's last gap, and least gap."""
         if not self.solver.cache or not np.isfinite(now.gaps).all():
             return math.inf, math.inf
-        return _ACCEPT, _FLOOR * self.mean(now.gaps)
+        return ACCEPT, FLOOR * self.mean(now.gaps)
 
     def visit(self, now: PythonState, order: NDArray[np.int64], rules: NDArray[np.float64], ask: bool = False) -> float:
         """Visit these examples, with new planes of all of them or with those at hand."""

@@ -17,6 +17,7 @@ is asked to grow.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,12 @@ from maxmargin.problems.layout import (
 )
 from maxmargin.problems.statistics import add_statistics
 
+#: Share of the last gap, and of the mean gap, at which a cached plane is good enough.
+ACCEPT, FLOOR = 0.25, 0.01
+#: Steps over a block end when the slopes differ by this share of where they began, and after this many.
+INNER, STEPS = 0.05, 100
+#: Most passes over cached planes between two that may ask the oracle.
+CACHED_PASSES = 20
 #: Mass below this is rounding, and counts as none.
 _NO_MASS = 1e-15
 
@@ -95,6 +102,38 @@ class PlaneStore(NamedTuple):
             getattr(grown, name)[:, :old] = getattr(self, name)
         grown.gram[:, :old, :old] = self.gram
         return grown._replace(n_planes=self.n_planes, entry=self.entry, value=self.value, filled=self.filled)
+
+
+@dataclass(kw_only=True)
+class PlaneFields:
+    """The arrays of a `PlaneStore` as fields of a solver's state, which a checkpoint writes one by one."""
+
+    n_planes: NDArray[np.int32]
+    alpha: NDArray[np.float64]
+    ell: NDArray[np.float64]
+    start: NDArray[np.int64]
+    size: NDArray[np.int32]
+    used: NDArray[np.int32]
+    gram: NDArray[np.float64]
+    entry: NDArray[np.int32]
+    value: NDArray[np.float64]
+    filled: NDArray[np.int64]
+    n_cached: int = 0
+
+    @property
+    def store(self) -> PlaneStore:
+        """The planes as kernels see them."""
+        return PlaneStore(*(getattr(self, name) for name in PlaneStore._fields))
+
+    @store.setter
+    def store(self, planes: PlaneStore) -> None:
+        for name in PlaneStore._fields:
+            setattr(self, name, getattr(planes, name))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dual state: planes, their masses and products."""
+        return self.store.nbytes
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
