@@ -7,7 +7,7 @@
 3. Graphs without cycles: `bcfw` with max-product inside its loop; the certificate is exact.
 4. Binary variables in pairs: `bcfw` with graph cuts inside its loop; the certificate is for the relaxation. With hundreds of pairs
    an example, if there is room for their marginals, `soft-bcfw`: cuts of such graphs take longer than its sweeps (Yeast with 91
-   pairs was 2 times faster with cuts, RCV1 with 435 a little slower, bibtex with 12,561 4 times slower).
+   pairs was 2 times faster with cuts, RCV1 with 435 a little slower, bibtex with 12,561 3.6 times slower).
 5. Examples so small that exact inference is cheap: `bcfw` with it.
 6. Anything else, such as images with many classes: `bcfw` with dual decomposition, whose labelings and bounds bracket the exact
    problem.
