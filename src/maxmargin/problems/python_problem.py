@@ -44,7 +44,8 @@ class Model:
     """What a user writes; deriving from this class is not needed, an object with these methods will do.
 
     Where a model has ``most_violated_batch(xs, ys, w)`` and ``predict_batch(xs, w)``, which return a list with an output per
-    example, these are used in place of the single ones.
+    example, these are used in place of the single ones. Slack rescaling asks ``most_violated_slack(x, y, w)`` in place of
+    ``most_violated``, an output of largest loss(y, y_hat) (1 + w . phi(x, y_hat) - w . phi(x, y)).
     """
 
     #: Whether `most_violated` always finds the maximum. If not, a gap certifies nothing, and results say so.
@@ -145,23 +146,37 @@ class PythonProblem:
 
     # ------------------------------------------------------------------------------------------------ oracles
 
+    def check_slack_rescaling(self) -> None:
+        """Refuse slack rescaling if the model has no oracle for it."""
+        if not any(callable(getattr(self.model, f"most_violated_slack{end}", None)) for end in ("", "_batch")):
+            raise DataError(
+                f"Slack rescaling needs a method most_violated_slack(x, y, w) of the model, and {type(self.model).__name__} "
+                "has none: it returns an output of largest loss * (1 + score - score of the truth)."
+            )
+
     def violated_planes(
-        self, w: NDArray[np.float64], examples: NDArray[np.int64]
+        self, w: NDArray[np.float64], examples: NDArray[np.int64], rescaling: str = "margin"
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.float64]]:
-        """Planes of the most violated outputs: psi (n, d) in CSR, ell (n,), and their slopes ell - psi . w."""
+        """Planes of the most violated outputs: psi (n, d) in CSR, ell (n,), and their slopes ell - psi . w.
+
+        With slack rescaling psi is multiplied by the loss, too.
+        """
         chosen = [int(m) for m in examples]
         xs, ys = [self.X[m] for m in chosen], [self.Y[m] for m in chosen]
-        found = self._outputs("most_violated", chosen, (xs, ys), w)
+        method = "most_violated" if rescaling == "margin" else "most_violated_slack"
+        found = self._outputs(method, chosen, (xs, ys), w)
         psi = self._psi(chosen, found)
         ell = np.array([self._loss(m, y) for m, y in zip(chosen, found, strict=True)], np.float64)
+        if rescaling == "slack":
+            psi.data *= np.repeat(ell, np.diff(psi.indptr))
         owner, terms = np.repeat(np.arange(len(chosen)), np.diff(psi.indptr)), psi.data * w[psi.indices]
         slope = np.asarray(ell - np.bincount(owner, terms, len(chosen)), np.float64)
         if self.exact:
             least = -_ROUNDING * (1.0 + ell + np.bincount(owner, np.abs(terms), len(chosen)))
             for k in np.flatnonzero(slope < least):
                 raise DataError(
-                    f"Example {chosen[k]}: most_violated returned an output whose loss + score is {-slope[k]:.3g} below that "
-                    "of the true output; it must return the largest. If it cannot promise that, set exact = False."
+                    f"Example {chosen[k]}: {method} returned an output that is {-slope[k]:.3g} below the true one in what it maximises; "
+                    "it must return the largest. If it cannot promise that, set exact = False."
                 )
         return psi, ell, slope
 

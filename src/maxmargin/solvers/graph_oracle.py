@@ -104,10 +104,7 @@ class GraphOracle:
     def most_violated(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], examples: NDArray[np.int64]) -> Given:
         """The planes of largest slope of some examples, in their order."""
         p = self.problem
-        room = len(examples) * 2 * int(p.arrays.largest[L_BUFFER])
-        found = Given(
-            np.zeros(len(examples) + 1, np.int64), np.empty(room, np.int32), np.empty(room), np.empty(len(examples))
-        )
+        found = self.room(len(examples))
         if len(examples) == 0:
             return found
         if self.compiled is not None:
@@ -122,6 +119,24 @@ class GraphOracle:
         else:
             planes_of_labels(part.arrays, self.engine.maximise(part, scores).labels, found)
         return found
+
+    def answer(
+        self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], examples: NDArray[np.int64]
+    ) -> tuple[Given, NDArray[np.float64] | None]:
+        """The planes of some examples, and bounds on their hinges where those say more than the planes."""
+        if not self.bounds:
+            return self.most_violated(w_v, w_f, examples), None
+        part = self.problem.take(examples)
+        scores = part.scores_of((w_v, w_f), loss_augmented=True)
+        best = self.engine.maximise(part, scores)
+        found = self.room(len(examples))
+        planes_of_labels(part.arrays, best.labels, found)
+        return found, best.bounds - part.labeling_scores(scores, part.labels)
+
+    def room(self, n: int) -> Given:
+        """Room for the planes of n examples."""
+        room = n * 2 * int(self.problem.arrays.largest[L_BUFFER])
+        return Given(np.zeros(n + 1, np.int64), np.empty(room, np.int32), np.empty(room), np.empty(n))
 
     def hinges(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
         """H_m(w) of all examples: exactly, or a bound from above if the engine has one, or else what it found."""

@@ -78,6 +78,8 @@ class Run(ABC, Generic[S]):
     state_type: type[S]
     #: What a certified gap is about.
     certificate = "none"
+    #: The gap that is asked for, by which some steps choose their precision.
+    tol = 0.0
 
     def __init__(self, solver: Solver, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         self.solver, self.problem, self.lam, self.threads = solver, problem, lam, threads
@@ -157,8 +159,9 @@ class Solver(ABC):
     requires: tuple[str, ...] = ()
     #: Whether a state fits other data of the same shape, too; otherwise such a run begins afresh.
     portable = False
-    #: Whether it can train on features that are known by a kernel alone.
+    #: Whether it can train on features that are known by a kernel alone; and if the matrix is never held whole (`KernelBlocks`).
     kernels = False
+    kernel_blocks = False
     #: Why this solver was chosen.
     reason = "as asked"
 
@@ -211,7 +214,7 @@ class Solver(ABC):
         if not getattr(problem, "has_labels", True):
             raise OptionError("This problem has no labels to learn from.")
         if isinstance(getattr(problem, "variable_features", None), KernelFeatures) and not self.kernels:
-            raise OptionError(f'The solver "{self.name}" needs features, not a kernel; use "bcfw" or "soft-bcfw".')
+            raise OptionError(f'The solver "{self.name}" needs features, not a kernel; use "bcfw", "soft-bcfw" or "one-slack".')
         if "local scores" in self.requires and not isinstance(problem, FactorGraphs):
             raise OptionError(
                 f'The solver "{self.name}" needs the score tables of factor graphs, which this problem does not have; '
@@ -219,6 +222,7 @@ class Solver(ABC):
             )
         self.check_options(problem)
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
+        run.tol = tol
         talk: Monitor = monitor or Silent()
         key = ""
         if checkpoint is not None:

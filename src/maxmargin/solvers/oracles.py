@@ -48,10 +48,11 @@ from maxmargin.problems.layout import (
 )
 from maxmargin.problems.python_problem import OracleError, PythonProblem
 from maxmargin.problems.statistics import add_statistics
-from maxmargin.solvers.bcfw_visits import NOTHING_GIVEN, Given, find_plane, oracle_room, project_example
-from maxmargin.solvers.graph_oracle import GraphOracle, planes_of_labels
+from maxmargin.solvers.bcfw_visits import NOTHING_GIVEN, find_plane, oracle_room, project_example
+from maxmargin.solvers.graph_oracle import GraphOracle
 from maxmargin.solvers.loop import Run, State
 from maxmargin.solvers.result import Status
+from maxmargin.solvers.slack_rescaling import SlackOracle
 
 #: Most shards of a sum over all examples.
 _SHARDS = 16
@@ -91,7 +92,9 @@ class MaxOracle(Protocol):
         """The planes of largest slope at w of some examples, in their order: psi (n, d) in CSR, and ell (n,)."""
 
 
-def oracle_of(problem: Any, engine: str | Engine = "auto", loss_augmented: bool = True) -> MaxOracle:
+def oracle_of(
+    problem: Any, engine: str | Engine = "auto", loss_augmented: bool = True, rescaling: str = "margin"
+) -> MaxOracle:
     """The max-oracle of a problem.
 
     Parameters
@@ -101,13 +104,17 @@ def oracle_of(problem: Any, engine: str | Engine = "auto", loss_augmented: bool 
         For factor graphs: the inference engine that answers.
     loss_augmented : bool
         False leaves the task loss out: the planes are those of predictions.
+    rescaling : "margin" or "slack"
+        With "slack" the hinge is the largest ``loss (1 + w . phi - w . phi of the truth)`` (slack_rescaling.py).
     """
     if isinstance(problem, FactorGraphs):
-        return FactorGraphOracle(problem, engine, loss_augmented)
+        return FactorGraphOracle(problem, engine, loss_augmented, rescaling)
     if engine != "auto":
         raise OptionError(f"engine={engine!r} is for factor graphs; this problem has an oracle of its own.")
     if isinstance(problem, PythonProblem):
-        return PythonOracle(problem, loss_augmented)
+        return PythonOracle(problem, loss_augmented, rescaling)
+    if rescaling == "slack":
+        raise OptionError(f"A {type(problem).__name__} has no oracle for slack rescaling; use margin rescaling.")
     if hasattr(problem, "max_oracle"):
         found: MaxOracle = problem.max_oracle(loss_augmented)
         return found
@@ -117,13 +124,19 @@ def oracle_of(problem: Any, engine: str | Engine = "auto", loss_augmented: bool 
 class FactorGraphOracle:
     """An inference engine as the max-oracle of factor graphs, over shards of examples in threads."""
 
-    def __init__(self, problem: FactorGraphs, engine: str | Engine = "auto", loss_augmented: bool = True) -> None:
+    def __init__(
+        self,
+        problem: FactorGraphs,
+        engine: str | Engine = "auto",
+        loss_augmented: bool = True,
+        rescaling: str = "margin",
+    ) -> None:
         if not loss_augmented:
             problem = problem.take(np.arange(problem.n_examples))
             problem.arrays = problem.arrays._replace(losses=np.zeros_like(problem.arrays.losses))
         self.problem = problem
         self.features = problem.variable_features.arrays, problem.factor_features.arrays
-        self.graph = GraphOracle(problem, engine)
+        self.graph = GraphOracle(problem, engine) if rescaling == "margin" else SlackOracle(problem, engine)
         self.n_examples, self.n_weights, self.weight = problem.n_examples, problem.n_weights, problem.arrays.weight
         self.certificate, self.reason, self.name = self.graph.certificate, self.graph.reason, self.graph.engine.name
         # A shard's sum is dense: it must be small beside the work of finding the planes, and memory is slower than arithmetic.
@@ -159,7 +172,7 @@ class FactorGraphOracle:
     def planes(self, w: NDArray[np.float64], examples: NDArray[np.int64]) -> tuple[Any, NDArray[np.float64]]:
         """The planes of largest slope at w of some examples."""
         p, chosen = self.problem, np.asarray(examples, np.int64)
-        found = self.graph.most_violated(*p.working_weights(w), chosen)
+        found, _ = self.graph.answer(*p.working_weights(w), chosen)
         starts = np.zeros(len(chosen) + 1, np.int64)
         indices, data = np.empty(0, np.int64), np.empty(0)
         blocks = np.array([p.variable_features.shape[1], p.factor_features.shape[1], p.n_variable_blocks])
@@ -181,25 +194,16 @@ class FactorGraphOracle:
         size = max(1, _ENTRIES // (2 * int(p.arrays.largest[L_BUFFER]) + 1))
         for first in range(begin, end, size):
             chosen = np.arange(first, min(first + size, end))
-            if not self.graph.bounds:
-                yield chosen, self.graph.most_violated(w_v, w_f, chosen), None
-                continue
-            part = p.take(chosen)
-            scores = part.scores(p.flat_weights(w_v, w_f), loss_augmented=True)
-            best = self.graph.engine.maximise(part, scores)
-            room = len(chosen) * 2 * int(p.arrays.largest[L_BUFFER])
-            found = Given(
-                np.zeros(len(chosen) + 1, np.int64), np.empty(room, np.int32), np.empty(room), np.empty(len(chosen))
-            )
-            planes_of_labels(part.arrays, best.labels, found)
-            yield chosen, found, best.bounds - part.labeling_scores(scores, part.labels)
+            yield chosen, *self.graph.answer(w_v, w_f, chosen)
 
 
 class PythonOracle:
     """The methods of a model that a user wrote, as a max-oracle."""
 
-    def __init__(self, problem: PythonProblem, loss_augmented: bool = True) -> None:
-        self.problem, self.loss_augmented = problem, loss_augmented
+    def __init__(self, problem: PythonProblem, loss_augmented: bool = True, rescaling: str = "margin") -> None:
+        self.problem, self.loss_augmented, self.rescaling = problem, loss_augmented, rescaling
+        if rescaling == "slack":
+            problem.check_slack_rescaling()
         self.n_examples, self.n_weights, self.weight = problem.n_examples, problem.n_weights, problem.weight
         self.certificate = "exact" if problem.exact else "none"
         self.name = type(problem.model).__name__
@@ -220,7 +224,7 @@ class PythonOracle:
         """The planes of largest slope at w of some examples."""
         if not self.loss_augmented:
             return self.problem.predicted_planes(w, examples)
-        psi, ell, slope = self.problem.violated_planes(w, examples)
+        psi, ell, slope = self.problem.violated_planes(w, examples, self.rescaling)
         return _or_truth(psi, ell, slope)
 
 

@@ -1,0 +1,240 @@
+"""The bundle method: cutting planes of a convex mean loss, for the hinge and for the logistic loss.
+
+Teo, Smola, Vishwanathan and Le, A Scalable Modular Convex Solver for Regularized Risk Minimization, KDD 2007; Cutting, algorithm 3,
+is the case of the hinge.
+
+    P(w) = lam/2 |w|^2 + R(w),      R convex
+    plane k, at w_k:   psi_k = -(a subgradient of R at w_k),   ell_k = R(w_k) + w_k . psi_k,     R(w) >= ell_k - w . psi_k
+    w_{k+1} = argmin lam/2 |w|^2 + max_k (ell_k - w . psi_k),  whose dual is the programme of working_set.py
+
+The dual value of any masses on the planes bounds P from below, whatever the precision of the programme. With ``objective="margin"``
+R is the mean hinge, whose planes come from the max-oracle; with ``objective="log"`` it is the mean negative log-likelihood of a
+conditional random field (Gap, eq. 1), whose gradient comes from marginals:
+
+    R(w) = 1/M sum_m weight_m log sum_y exp(-w . psi_m(y)),       psi_m(y) = phi(x_m, y_m) - phi(x_m, y)
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+from maxmargin.inference import Engine
+from maxmargin.problems.features import KernelFeatures
+from maxmargin.solvers.joint_oracle import JointPlane, joint_oracle
+from maxmargin.solvers.loop import Solver, State
+from maxmargin.solvers.oracles import OracleRun, dot, earlier_of
+from maxmargin.solvers.working_set import WorkingSet
+
+#: The programme is solved to this share of the violation last seen, and of the tolerance.
+_QP_SHARE, _QP_FLOOR = 0.05, 0.05
+
+
+@dataclass(kw_only=True)
+class BundleState(WorkingSet, State):
+    """The working set, the weights of its solution and the best ones."""
+
+    w: NDArray[np.float64]
+    best: NDArray[np.float64]
+    lam: float
+    #: How much the last plane that was found raised the model of R at w.
+    violation: float = np.inf
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dual state."""
+        return int(WorkingSet.nbytes.fget(self)) + self.w.nbytes + self.best.nbytes  # type: ignore[attr-defined]
+
+
+class BundleMethod(Solver):
+    """Cutting planes of a convex mean loss (BMRM).
+
+    Parameters
+    ----------
+    objective : "margin" or "log"
+    engine : "auto", str or engine
+        The max-oracle, or the engine of marginals, of factor graphs.
+    inactive : int
+        Planes without mass in so many programmes are dropped.
+    """
+
+    name = "bundle"
+    requires = ("max-oracle",)
+    kernel_blocks = True
+
+    def __init__(self, objective: str = "margin", engine: str | Engine = "auto", inactive: int = 50) -> None:
+        self.objective = objective
+        self.engine = engine
+        self.inactive = inactive
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's parameters, the engine by name."""
+        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
+
+    def check_options(self, problem: Any) -> None:
+        """Refuse, in a sentence, options that cannot be."""
+        if self.objective not in ("margin", "log"):
+            raise OptionError(f'objective={self.objective!r} is not known; use "margin" or "log".')
+        check_inactive(self.inactive)
+        if self.objective == "log" and isinstance(getattr(problem, "variable_features", None), KernelFeatures):
+            raise OptionError('objective="log" needs features, not a kernel; n_basis makes features of a kernel.')
+
+    def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> BundleRun:
+        """What does the work."""
+        kind = HingeRun if self.objective == "margin" else LogRun
+        return kind(self, problem, lam, random_state, threads)
+
+
+def check_inactive(inactive: Any) -> None:
+    """Refuse what is not a whole number above 0."""
+    if isinstance(inactive, bool) or not isinstance(inactive, int | np.integer) or inactive < 1:
+        raise OptionError(f"inactive={inactive!r} is not possible; it must be a whole number of at least 1.")
+
+
+class BundleRun(OracleRun[BundleState]):
+    """One run: ask for a plane at w, add it, solve the programme, move w."""
+
+    solver: Any
+    state_type: type[Any] = BundleState
+    #: Length of the vectors of planes.
+    size: int
+
+    def begin(self, earlier: BundleState | None) -> BundleState:
+        """The plane of the truth and w = 0; or an earlier working set, since planes hold whatever lam is."""
+        now = self.first_state()
+        self.dense = np.zeros(self.size)
+        if earlier is not None:
+            earlier = earlier_of(now, earlier, ("w",))
+            for name in WorkingSet.__dataclass_fields__:
+                setattr(now, name, getattr(earlier, name).copy())
+            self.solve_programme(now, 0.0)
+        return now
+
+    def first_state(self) -> BundleState:
+        """A state at w = 0."""
+        zero = np.zeros(self.size)
+        return BundleState(**WorkingSet.only_truth(self.size, False), w=zero, best=zero.copy(), lam=self.lam)
+
+    @abstractmethod
+    def ask(self, now: BundleState) -> tuple[JointPlane, float | None]:
+        """A plane at w, and R(w) if it comes with it."""
+
+    def image(self, plane: JointPlane) -> NDArray[np.float64] | None:
+        """What a plane means to the scores, where that is another vector."""
+        return None
+
+    def steps(self, now: BundleState, stop: Callable[[], bool]) -> None:
+        """One round: a plane at w, and the programme with it."""
+        plane, risk = self.ask(now)
+        regulariser = now.regulariser(self.lam)
+        # The value of the model at w, by the masses; with an exact programme it is the largest slope of the set.
+        xi = now.dual_value(self.lam) - regulariser
+        if risk is not None:
+            now.violation = max(0.0, risk - xi)
+            self.keep(now, regulariser + risk)
+        slope = plane.ell - dot(plane.value, now.w[plane.index])
+        if slope > xi:
+            now.add_plane(plane.index, plane.value, plane.ell, self.dense, self.image(plane), self.threads)
+            self.solve_programme(now, max(_QP_SHARE * (slope - xi), _QP_FLOOR * self.tol))
+            now.drop_idle(int(self.solver.inactive))
+
+    def keep(self, now: BundleState, primal: float) -> None:
+        """Take note of weights with a better value."""
+        if primal < now.primal:
+            now.primal = primal
+            now.best[:] = now.w
+
+    def solve_programme(self, now: BundleState, tol: float) -> None:
+        """Masses and weights of the working set."""
+        now.optimise(self.lam, tol)
+        now.weights(self.lam, now.w, self.threads)
+        now.dual = max(now.dual, now.dual_value(self.lam))
+
+    def measure(self, now: BundleState, off_schedule: bool) -> dict[str, float]:
+        """Bounds come with the rounds; nothing is left to do."""
+        if not off_schedule:
+            now.next_check = now.n_passes + 1
+        return {"n_planes": now.n_planes, "violation": now.violation}
+
+    def weights(self, now: BundleState) -> NDArray[np.float64]:
+        """The flat weights of the best primal value."""
+        return now.best.copy()
+
+
+class LogRun(BundleRun):
+    """The logistic loss, by marginals."""
+
+    def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
+        super().__init__(solver, problem, lam, random_state, threads)
+        from maxmargin.solvers.exp_oracle import exp_oracle_of
+
+        self.oracle: Any = exp_oracle_of(problem, solver.engine, loss_augmented=False)
+        self.certificate, self.size = self.oracle.certificate, self.oracle.n_weights
+
+    def ask(self, now: BundleState) -> tuple[JointPlane, float | None]:
+        """The tangent of R at w."""
+        found = self.oracle.mean(now.w, 1.0, self.threads)
+        now.n_oracle_calls += self.oracle.n_examples
+        risk = self.mean(found.values)
+        index = np.flatnonzero(found.psi)
+        value = found.psi[index]
+        return JointPlane(index, value, risk + dot(value, now.w[index]), found.values), risk
+
+
+class HingeRun(BundleRun):
+    """The hinge, by the max-oracle."""
+
+    oracle: Any
+    rescaling = "margin"
+
+    def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
+        super().__init__(solver, problem, lam, random_state, threads)
+        self.oracle = joint_oracle(problem, solver.engine, self.rescaling)
+        self.certificate, self.size = self.oracle.certificate, self.oracle.size
+        self.planes = self.oracle.cache(1)
+
+    def first_state(self) -> BundleState:
+        """A state at w = 0."""
+        zero, images = np.zeros(self.size), self.oracle.has_images
+        return BundleState(**WorkingSet.only_truth(self.size, images), w=zero, best=zero.copy(), lam=self.lam)
+
+    def ask(self, now: BundleState) -> tuple[JointPlane, float | None]:
+        """The mean of the examples' planes of largest slope."""
+        plane, self.planes = self.oracle.find(now.w, self.planes, self.threads, now.n_passes)
+        now.n_oracle_calls += self.oracle.n_examples
+        return plane, self.mean(plane.hinges)
+
+    def image(self, plane: JointPlane) -> NDArray[np.float64] | None:
+        """K times the plane's coefficients, with a kernel."""
+        if not self.oracle.has_images:
+            return None
+        self.dense[plane.index] = plane.value
+        found = np.asarray(self.oracle.image(self.dense))
+        self.dense[plane.index] = 0.0
+        return found
+
+    def solve_programme(self, now: BundleState, tol: float) -> None:
+        """Masses and weights of the working set; with a kernel, w is what scores are read from."""
+        if not self.oracle.has_images:
+            super().solve_programme(now, tol)
+            return
+        now.optimise(self.lam, tol)
+        now.w = now.scores(self.lam)
+        now.dual = max(now.dual, now.dual_value(self.lam))
+
+    def keep(self, now: BundleState, primal: float) -> None:
+        """Take note of weights with a better value; with a kernel, of their coefficients."""
+        if self.oracle.has_images and primal < now.primal:
+            now.primal = primal
+            now.weights(self.lam, now.best, self.threads)
+        super().keep(now, primal)
+
+    def weights(self, now: BundleState) -> NDArray[np.float64]:
+        """The flat weights of the best primal value."""
+        return np.asarray(self.oracle.flat(now.best))

@@ -1,0 +1,527 @@
+"""The joint oracle of cutting planes: one plane for all examples, found by their oracles, or put together from a cache.
+
+Cutting, algorithms 3 and 4, line 6, and section 4. The mean of the examples' planes is a plane of the mean hinge:
+
+    psi = 1/M sum_m weight_m psi_m,    ell = 1/M sum_m weight_m ell_m,    mean hinge at w >= ell - w . psi
+
+`find` asks the max-oracle of every example; `recall` takes, for every example, the best of the last f planes that its oracle found
+(or the truth, psi = 0 and ell = 0), which is a true plane too, and costs no oracle call.
+
+Conventions
+-----------
+Vectors are *working* vectors, shape (size,): for factor graphs the feature-major weights of variables, then those of factors, so
+that no call turns millions of weights around; for other problems the flat weights. `flat` turns one into flat weights, `working`
+does the opposite. Planes are sparse, their indices sorted.
+
+A cached plane is a list of (key, value). For factor graphs a key is ``row * blocks + block``, a feature row in a block of the
+weights, blocks of factors after those of variables; it takes a few entries where the plane itself has hundreds. For other
+problems a key is the number of a weight. Examples are dealt to fixed shards, each with a segment of the arena of its own: shards
+are searched in threads, and sums over examples are taken in order afterwards, so bits do not depend on the threads.
+
+With a kernel (`KernelJointOracle`) vectors are coefficients of the training rows, w = sum_r A[r] phi(x_r), in the place of weights;
+`image` gives K A, where scores are read.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from maxmargin.inference import Engine
+from maxmargin.kernels import inner, kernel
+from maxmargin.parallel.threads import map_shards
+from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.features import Features, KernelFeatures, add_row
+from maxmargin.problems.layout import (
+    F_ROW,
+    G_AT,
+    G_BLOCK,
+    G_BLOCK_END,
+    G_ROW,
+    L_BUFFER,
+    L_STATES,
+    L_TABLES,
+    L_VARIABLES,
+    S_FACTOR_GROUPS,
+    S_VARIABLE_GROUPS,
+    STRUCTURE,
+    V_ROW,
+)
+from maxmargin.solvers.bcfw_visits import NOTHING_GIVEN, find_plane, oracle_room, project_example
+from maxmargin.solvers.oracles import FactorGraphOracle, MaxOracle, oracle_of
+
+#: Shards of examples.
+_SHARDS = 16
+#: Examples that an oracle outside compiled code is asked about at a time.
+_BATCH = 256
+
+
+class JointPlane(NamedTuple):
+    """A plane of the mean hinge."""
+
+    index: NDArray[np.int64]
+    value: NDArray[np.float64]
+    ell: float
+    #: (M,): hinges, or bounds from above; of a recalled plane, what its examples' planes reach.
+    hinges: NDArray[np.float64]
+
+
+class PlaneCache(NamedTuple):
+    """The last planes of M examples, at most f each."""
+
+    #: (M,): planes in use; (M, f): constant, where the entries begin, how many there are, the round that last had use for it.
+    n_planes: NDArray[np.int32]
+    ell: NDArray[np.float64]
+    start: NDArray[np.int64]
+    size: NDArray[np.int32]
+    used: NDArray[np.int32]
+    #: The arena, and how much of each shard's segment of it is filled.
+    key: NDArray[np.int64]
+    value: NDArray[np.float64]
+    segment: NDArray[np.int64]
+    filled: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, n: int, capacity: int, n_shards: int, room: int) -> PlaneCache:
+        """No planes; room for some entries in each shard."""
+        shape, segment = (n, capacity), np.arange(n_shards + 1) * room
+        return cls(
+            np.zeros(n, np.int32), np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int32),
+            np.zeros(shape, np.int32), np.empty(n_shards * room, np.int64), np.empty(n_shards * room), segment,
+            segment[:-1].copy(),
+        )  # fmt: skip
+
+    def with_room(self, shards: list[tuple[int, int]], widest: int) -> PlaneCache:
+        """The same planes without the entries of dropped ones, and room for as much again, and one more plane, in each shard."""
+        live = np.where(np.arange(self.ell.shape[1]) < self.n_planes[:, None], self.size, 0).sum(axis=1)
+        room = [2 * int(live[begin:end].sum()) + widest for begin, end in shards]
+        segment = np.concatenate([[0], np.cumsum(np.maximum(room, np.diff(self.segment)))])
+        made = self._replace(
+            start=np.zeros_like(self.start), key=np.empty(segment[-1], np.int64), value=np.empty(segment[-1]),
+            segment=segment, filled=segment[:-1].copy(),
+        )  # fmt: skip
+        for s, (begin, end) in enumerate(shards):
+            _compact(self, made, s, begin, end)
+        return made
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in all."""
+        return int(sum(array.nbytes for array in self))
+
+
+class JointOracle:
+    """The max-oracle of any problem, asked for all its examples.
+
+    Parameters
+    ----------
+    problem : FactorGraphs or oracle problem
+    engine : "auto", str or engine
+    rescaling : "margin" or "slack"
+    """
+
+    def __init__(self, problem: Any, engine: str | Engine = "auto", rescaling: str = "margin") -> None:
+        self.oracle: MaxOracle = oracle_of(problem, engine, rescaling=rescaling)
+        self.certificate, self.name, self.reason = self.oracle.certificate, self.oracle.name, self.oracle.reason
+        self.n_examples, self.weight = self.oracle.n_examples, self.oracle.weight
+        self.size = self.oracle.n_weights
+        n = min(_SHARDS, self.n_examples)
+        self.shards = list(itertools.pairwise(np.linspace(0, self.n_examples, n + 1).astype(int).tolist()))
+        self.out = np.zeros(self.size)
+        # Compiled before any clock starts.
+        nothing = self.cache(1)
+        self.recall(np.zeros(self.size), nothing, 1, 0)
+
+    def cache(self, capacity: int) -> PlaneCache:
+        """An empty cache."""
+        room = 8 * -(-self.n_examples // len(self.shards)) + 64
+        return PlaneCache.empty(self.n_examples, capacity, len(self.shards), room)
+
+    def flat(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A working vector as flat weights."""
+        return vector.copy()
+
+    def image(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What a vector means to the scores: itself, but for kernels."""
+        return vector
+
+    @property
+    def has_images(self) -> bool:
+        """Whether images are other vectors."""
+        return False
+
+    def find(
+        self, u: NDArray[np.float64], cache: PlaneCache, threads: int, now: int
+    ) -> tuple[JointPlane, PlaneCache]:
+        """The plane of largest slope at u; the planes of its examples are in the cache afterwards, which may have moved."""
+        picks, hinges = np.full(self.n_examples, -1, np.int32), np.zeros(self.n_examples)
+        done = [begin for begin, _ in self.shards]
+        bounds = np.full(self.n_examples, np.nan)
+
+        def search(shard: int, _: int) -> None:
+            done[shard] = self.search(shard, done[shard], u, cache, now, picks, hinges, bounds)
+
+        left = list(range(len(self.shards)))
+        while left:
+            map_shards(search, [(shard, shard) for shard in left], threads)
+            left = [shard for shard in left if done[shard] < self.shards[shard][1]]
+            if left:
+                cache = cache.with_room(self.shards, self.widest)
+        plane = self.joint(cache, picks, hinges)
+        return plane._replace(hinges=np.where(np.isnan(bounds), hinges, bounds)), cache
+
+    def recall(self, u: NDArray[np.float64], cache: PlaneCache, threads: int, now: int) -> JointPlane:
+        """The best plane that the cache has for u."""
+        picks, hinges = np.full(self.n_examples, -1, np.int32), np.zeros(self.n_examples)
+        map_shards(lambda begin, end: self.look(u, cache, begin, end, now, picks, hinges), self.shards, threads)
+        return self.joint(cache, picks, hinges)
+
+    def joint(self, cache: PlaneCache, picks: NDArray[np.int32], hinges: NDArray[np.float64]) -> JointPlane:
+        """The mean of the planes picked."""
+        self.out[:] = 0.0
+        ell = self.add(cache, picks, self.out) / self.n_examples
+        index = np.flatnonzero(self.out)
+        return JointPlane(index, self.out[index] / self.n_examples, ell, hinges)
+
+    # ------------------------------------------------------------------------------------------------ by kind of problem
+
+    #: Entries that the next plane may have.
+    widest = 1 << 16
+
+    def search(
+        self, shard: int, first: int, u: NDArray[np.float64], cache: PlaneCache, now: int, picks: Any, hinges: Any, bounds: Any
+    ) -> int:  # fmt: skip
+        """Ask about the examples of a shard from `first` on; returns where the arena was full, or the end."""
+        end = self.shards[shard][1]
+        while first < end:
+            chosen = np.arange(first, min(first + _BATCH, end))
+            psi, ell = self.oracle.planes(u, chosen)
+            self.widest = max(self.widest, int(psi.nnz))
+            rows = np.asarray(psi.indptr, np.int64), np.asarray(psi.indices, np.int64), np.asarray(psi.data, np.float64)
+            first += remember_rows(cache, shard, chosen, *rows, ell, u, now, picks, hinges)
+            if first <= chosen[-1]:
+                break
+        return first
+
+    def look(
+        self, u: NDArray[np.float64], cache: PlaneCache, begin: int, end: int, now: int, picks: Any, hinges: Any
+    ) -> None:
+        """Pick the best cached plane of some examples."""
+        recall_rows(cache, u, begin, end, now, picks, hinges)
+
+    def add(self, cache: PlaneCache, picks: NDArray[np.int32], out: NDArray[np.float64]) -> float:
+        """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
+        return float(add_rows(cache, self.weight, picks, out))
+
+
+class GraphJointOracle(JointOracle):
+    """The joint oracle of factor graphs."""
+
+    oracle: FactorGraphOracle
+
+    def __init__(self, problem: FactorGraphs, engine: str | Engine = "auto", rescaling: str = "margin") -> None:
+        self.problem = problem
+        self.features = problem.variable_features.arrays, problem.factor_features.arrays
+        w_v, w_f = problem.working_weights()
+        self.shapes = w_v.shape, w_f.shape
+        self.blocks = np.array([w_v.shape[1], w_v.shape[1] + w_f.shape[1]])
+        self.widest = 2 * int(problem.arrays.largest[L_BUFFER])
+        super().__init__(problem, engine, rescaling)
+        nothing = self.cache(1)
+        oracle = self.oracle.graph.compiled or NOTHING_GIVEN
+        u, none = self.split(np.zeros(self.size)), np.empty(0)
+        remember(
+            problem.arrays, *self.features, *u, oracle, np.empty(0, np.int64), nothing, 0, self.blocks, 0,
+            np.empty(0, np.int32), none,
+        )  # fmt: skip
+
+    def split(self, vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The weights of variables and of factors in a working vector, as views."""
+        (p, b), (q, c) = self.shapes
+        return vector[: p * b].reshape(p, b), vector[p * b :].reshape(q, c)
+
+    def flat(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A working vector as flat weights."""
+        w_v, w_f = self.split(vector)
+        return np.concatenate([w_v.T.ravel(), w_f.T.ravel()])
+
+    def search(
+        self, shard: int, first: int, u: NDArray[np.float64], cache: PlaneCache, now: int, picks: Any, hinges: Any, bounds: Any
+    ) -> int:  # fmt: skip
+        """Ask about the examples of a shard from `first` on; returns where the arena was full, or the end."""
+        w_v, w_f = self.split(u)
+        for chosen, oracle, known in self.oracle.answers(w_v, w_f, first, self.shards[shard][1]):
+            first += remember(
+                self.problem.arrays, *self.features, w_v, w_f, oracle, chosen, cache, shard, self.blocks, now, picks, hinges
+            )  # fmt: skip
+            if known is not None:
+                bounds[chosen] = known
+            if first <= chosen[-1]:
+                break
+        return first
+
+    def look(
+        self, u: NDArray[np.float64], cache: PlaneCache, begin: int, end: int, now: int, picks: Any, hinges: Any
+    ) -> None:
+        """Pick the best cached plane of some examples."""
+        recall(cache, *self.features, *self.split(u), self.blocks, begin, end, now, picks, hinges)
+
+    def add(self, cache: PlaneCache, picks: NDArray[np.int32], out: NDArray[np.float64]) -> float:
+        """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
+        return float(add_planes(cache, *self.features, self.weight, self.blocks, picks, *self.split(out)))
+
+
+class KernelJointOracle(GraphJointOracle):
+    """The joint oracle of factor graphs whose variables' rows are known by a kernel alone.
+
+    With the identity in the place of the features, the weights of a row *are* its scores, and a plane of such weights has the
+    coefficients of the rows: the oracle is asked at Z = K A, and answers in coefficients.
+    """
+
+    def __init__(self, problem: FactorGraphs, engine: str | Engine = "auto", rescaling: str = "margin") -> None:
+        self.kernel = problem.variable_features
+        assert isinstance(self.kernel, KernelFeatures)
+        n = self.kernel.shape[0]
+        plain = problem.take(np.arange(problem.n_examples))
+        plain.variable_features = Features(sp.eye_array(n, format="csr"), "the identity")
+        super().__init__(plain, engine, rescaling)
+
+    @property
+    def has_images(self) -> bool:
+        """Images are scores."""
+        return True
+
+    def image(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """K times the coefficients; weights of factors stay as they are."""
+        a_v, a_f = self.split(vector)
+        return np.concatenate([np.asarray(self.kernel.times(a_v)).ravel(), a_f.ravel()])
+
+
+def joint_oracle(problem: Any, engine: str | Engine = "auto", rescaling: str = "margin") -> JointOracle:
+    """The joint oracle of a problem."""
+    if not isinstance(problem, FactorGraphs):
+        return JointOracle(problem, engine, rescaling)
+    kind = KernelJointOracle if isinstance(problem.variable_features, KernelFeatures) else GraphJointOracle
+    return kind(problem, engine, rescaling)
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def _compact(old: Any, new: Any, shard: int, begin: int, end: int) -> None:
+    at = new.segment[shard]
+    for m in range(begin, end):
+        for a in range(old.n_planes[m]):
+            new.start[m, a] = at
+            for e in range(old.start[m, a], old.start[m, a] + old.size[m, a]):
+                new.key[at], new.value[at] = old.key[e], old.value[e]
+                at += 1
+    new.filled[shard] = at
+
+
+@inner
+def keep_plane(
+    m: int, n: int, key: Any, value: Any, ell: float, now: int, shard: int, n_planes: Any, c_ell: Any, c_start: Any, c_size: Any,
+    c_used: Any, c_key: Any, c_value: Any, segment: Any, filled: Any,
+) -> int:  # fmt: skip
+    """Put a plane of n entries into the cache, in the place of the one least recently used; returns its slot, -1 if full."""
+    for a in range(n_planes[m]):
+        if c_size[m, a] == n and c_ell[m, a] == ell:
+            same, at = True, c_start[m, a]
+            for e in range(n):
+                if c_key[at + e] != key[e] or c_value[at + e] != value[e]:
+                    same = False
+                    break
+            if same:
+                c_used[m, a] = now
+                return a
+    at = filled[shard]
+    if at + n > segment[shard + 1]:
+        return -1
+    slot = n_planes[m]
+    if slot == c_ell.shape[1]:
+        slot = 0
+        for a in range(1, n_planes[m]):
+            if c_used[m, a] < c_used[m, slot]:
+                slot = a
+    else:
+        n_planes[m] += 1
+    c_ell[m, slot], c_start[m, slot], c_size[m, slot], c_used[m, slot] = ell, at, n, now
+    for e in range(n):
+        c_key[at + e], c_value[at + e] = key[e], value[e]
+    filled[shard] = at + n
+    return int(slot)
+
+
+@kernel
+def remember(
+    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, oracle: Any, chosen: Any, cache: Any, shard: int, blocks: Any,
+    now: int, picks: Any, hinges: Any,
+) -> int:  # fmt: skip
+    """Find the planes of the chosen examples, and put them into the cache; returns how many were done before it was full."""
+    examples, structures, v_groups, f_groups = g.examples, g.structures, g.variable_groups, g.factor_groups
+    n_planes, c_ell, c_start, c_size, c_used, c_key, c_value, segment, filled = cache
+    largest = g.largest
+    half = largest[L_BUFFER]
+    z, tally = np.empty(2 * half), np.zeros(2 * half)
+    touched = np.empty(2 * (largest[L_VARIABLES] + largest[L_TABLES]), np.int32)
+    index, value, key = np.empty(2 * half, np.int32), np.empty(2 * half), np.empty(2 * half, np.int64)
+    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
+    labels = np.empty(largest[L_VARIABLES], np.int32)
+    room = oracle_room(oracle, largest)
+    for k in range(len(chosen)):
+        m = chosen[k]
+        s = examples[m, STRUCTURE]
+        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
+        n, ell = find_plane(
+            oracle, room, k, m, s, g, half, z, theta_v, theta_f, labels, tally, touched, index, value, 0
+        )  # fmt: skip
+        slope = ell
+        for e in range(n):
+            slope -= value[e] * z[index[e]]
+        hinges[m], picks[m] = max(slope, 0.0), -1
+        # Otherwise the truth is at least as good, which has a plane of zeros.
+        if slope > 0.0:
+            v, f = structures[s, S_VARIABLE_GROUPS], structures[s, S_FACTOR_GROUPS]
+            for e in range(n):
+                i = index[e]
+                # Entries come in the order of the groups, so the group only moves on.
+                if i < half:
+                    while i >= v_groups[v, G_AT] + v_groups[v, G_BLOCK_END] - v_groups[v, G_BLOCK]:
+                        v += 1
+                    row, block = examples[m, V_ROW] + v_groups[v, G_ROW], i - v_groups[v, G_AT] + v_groups[v, G_BLOCK]
+                else:
+                    i -= half
+                    while i >= f_groups[f, G_AT] + f_groups[f, G_BLOCK_END] - f_groups[f, G_BLOCK]:
+                        f += 1
+                    row = examples[m, F_ROW] + f_groups[f, G_ROW]
+                    block = blocks[0] + i - f_groups[f, G_AT] + f_groups[f, G_BLOCK]
+                key[e] = row * blocks[1] + block
+            slot = keep_plane(
+                m, n, key, value, ell, now, shard, n_planes, c_ell, c_start, c_size, c_used, c_key, c_value, segment, filled
+            )  # fmt: skip
+            if slot < 0:
+                return k
+            picks[m] = slot
+    return len(chosen)
+
+
+@inner
+def row_times_block(features: Any, row: int, weights: Any, block: int) -> float:
+    """x_row . weights[:, block]."""
+    indptr, indices, data, dense = features.indptr, features.indices, features.data, features.dense
+    total = 0.0
+    if len(indptr) > 1:
+        for q in range(indptr[row], indptr[row + 1]):
+            total += data[q] * weights[indices[q], block]
+    else:
+        for column in range(dense.shape[1]):
+            total += dense[row, column] * weights[column, block]
+    return total
+
+
+@kernel
+def recall(
+    cache: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, blocks: Any, begin: int, end: int, now: int, picks: Any,
+    hinges: Any,
+) -> None:  # fmt: skip
+    """Pick the best cached plane of the examples from begin to end, or none, which is the truth."""
+    n_planes, c_ell, c_start, c_size, c_used, c_key, c_value, _, _ = cache
+    n_variable_blocks, n_blocks = blocks
+    for m in range(begin, end):
+        best, top = -1, 0.0
+        for a in range(n_planes[m]):
+            slope = c_ell[m, a]
+            for e in range(c_start[m, a], c_start[m, a] + c_size[m, a]):
+                row, block = c_key[e] // n_blocks, c_key[e] % n_blocks
+                if block < n_variable_blocks:
+                    slope -= c_value[e] * row_times_block(v_features, row, w_v, block)
+                else:
+                    slope -= c_value[e] * row_times_block(f_features, row, w_f, block - n_variable_blocks)
+            if slope > top:
+                best, top = a, slope
+        picks[m], hinges[m] = best, top
+        if best >= 0:
+            c_used[m, best] = now
+
+
+@kernel
+def add_planes(
+    cache: Any, v_features: Any, f_features: Any, weight: Any, blocks: Any, picks: Any, out_v: Any, out_f: Any
+) -> float:
+    """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
+    _, c_ell, c_start, c_size, _, c_key, c_value, _, _ = cache
+    n_variable_blocks, n_blocks = blocks
+    total, one = 0.0, np.ones(1)
+    for m in range(len(picks)):
+        a = picks[m]
+        if a >= 0:
+            total += weight[m] * c_ell[m, a]
+            for e in range(c_start[m, a], c_start[m, a] + c_size[m, a]):
+                row, block, scale = c_key[e] // n_blocks, c_key[e] % n_blocks, weight[m] * c_value[e]
+                if block < n_variable_blocks:
+                    add_row(v_features, row, out_v, block, block + 1, one, 0, scale)
+                else:
+                    add_row(
+                        f_features, row, out_f, block - n_variable_blocks, block - n_variable_blocks + 1, one, 0, scale
+                    )
+    return total
+
+
+@kernel
+def remember_rows(
+    cache: Any, shard: int, chosen: Any, starts: Any, indices: Any, data: Any, ell: Any, u: Any, now: int, picks: Any, hinges: Any
+) -> int:  # fmt: skip
+    """Put planes given as rows into the cache; returns how many were done before it was full."""
+    n_planes, c_ell, c_start, c_size, c_used, c_key, c_value, segment, filled = cache
+    for k in range(len(chosen)):
+        m, first, last = chosen[k], starts[k], starts[k + 1]
+        slope = ell[k]
+        for e in range(first, last):
+            slope -= data[e] * u[indices[e]]
+        hinges[m], picks[m] = max(slope, 0.0), -1
+        if slope > 0.0:
+            slot = keep_plane(
+                m, last - first, indices[first:last], data[first:last], ell[k], now, shard, n_planes, c_ell, c_start, c_size,
+                c_used, c_key, c_value, segment, filled,
+            )  # fmt: skip
+            if slot < 0:
+                return k
+            picks[m] = slot
+    return len(chosen)
+
+
+@kernel
+def recall_rows(cache: Any, u: Any, begin: int, end: int, now: int, picks: Any, hinges: Any) -> None:
+    """Pick the best cached plane of the examples from begin to end, or none, which is the truth."""
+    n_planes, c_ell, c_start, c_size, c_used, c_key, c_value, _, _ = cache
+    for m in range(begin, end):
+        best, top = -1, 0.0
+        for a in range(n_planes[m]):
+            slope = c_ell[m, a]
+            for e in range(c_start[m, a], c_start[m, a] + c_size[m, a]):
+                slope -= c_value[e] * u[c_key[e]]
+            if slope > top:
+                best, top = a, slope
+        picks[m], hinges[m] = best, top
+        if best >= 0:
+            c_used[m, best] = now
+
+
+@kernel
+def add_rows(cache: Any, weight: Any, picks: Any, out: Any) -> float:
+    """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
+    _, c_ell, c_start, c_size, _, c_key, c_value, _, _ = cache
+    total = 0.0
+    for m in range(len(picks)):
+        a = picks[m]
+        if a >= 0:
+            total += weight[m] * c_ell[m, a]
+            for e in range(c_start[m, a], c_start[m, a] + c_size[m, a]):
+                out[c_key[e]] += weight[m] * c_value[e]
+    return total

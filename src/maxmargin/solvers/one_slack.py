@@ -1,0 +1,198 @@
+"""1-slack cutting planes, with margin or slack rescaling (Cutting, algorithms 3 and 4).
+
+    min_{w, xi >= 0}  lam/2 |w|^2 + xi     such that   w . psi(y_1 .. y_M) >= ell(y_1 .. y_M) - xi   for all labelings of all examples
+
+All examples share one slack, and a constraint is a plane of the mean hinge (joint_oracle.py):
+
+    repeat   w, xi <- the programme over the working set (working_set.py)
+             plane <- the best of the cached planes of each example, if it is violated by enough; else the oracle's answers
+             add it to the working set
+    until    H(w) - xi <= epsilon
+
+The number of rounds does not depend on the number of examples (theorem 5), and a few hundred planes are all that is ever kept.
+
+In SVM-struct's terms: C is theirs (they write 1/2 |w|^2 + C xi, C times ours), and epsilon is `tol`. They stop when no constraint
+is violated by more than epsilon at the last solution, and return that (``stop="svm-struct"``); the default also counts the best
+weights seen before, which is never later.
+
+With a kernel the dual is the same; vectors are coefficients of rows, and each plane is multiplied by the kernel matrix once, in
+blocks (joint_oracle.py), so that the matrix is never held unless the problem holds it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+from maxmargin.inference import Engine
+from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.solvers.bundle import BundleState, HingeRun, check_inactive
+from maxmargin.solvers.joint_oracle import JointPlane, PlaneCache
+from maxmargin.solvers.loop import Solver
+from maxmargin.solvers.oracles import dot
+from maxmargin.solvers.result import Status
+
+#: A plane of the cache is good enough if it is violated by this share of what the oracle last found.
+_ACCEPT = 0.1
+
+
+@dataclass(kw_only=True)
+class OneSlackState(BundleState):
+    """The working set, and the planes that each example's oracle found last."""
+
+    c_n_planes: NDArray[np.int32]
+    c_ell: NDArray[np.float64]
+    c_start: NDArray[np.int64]
+    c_size: NDArray[np.int32]
+    c_used: NDArray[np.int32]
+    c_key: NDArray[np.int64]
+    c_value: NDArray[np.float64]
+    c_segment: NDArray[np.int64]
+    c_filled: NDArray[np.int64]
+    #: Rounds whose plane came from the cache.
+    n_recalled: int = 0
+
+    @property
+    def cache(self) -> PlaneCache:
+        """The planes of the examples."""
+        return PlaneCache(*(getattr(self, f"c_{name}") for name in PlaneCache._fields))
+
+    @cache.setter
+    def cache(self, planes: PlaneCache) -> None:
+        for name in PlaneCache._fields:
+            setattr(self, f"c_{name}", getattr(planes, name))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dual state."""
+        return super().nbytes + self.cache.nbytes
+
+
+class OneSlack(Solver):
+    """1-slack cutting planes.
+
+    Parameters
+    ----------
+    rescaling : "margin" or "slack"
+        How the task loss enters: as the margin that is asked for, or as the price of a violation.
+    cache : "auto" or int
+        Planes kept for each example, tried before the oracle is asked; 0 asks it every round. "auto" is 10, but 0 without factors,
+        where the oracle is as fast as a look at the cache.
+    stop : "gap" or "svm-struct"
+        When to stop: at a certified gap of `tol` between the best bounds; or as SVM-struct does with its ``-e``, when no constraint
+        is violated by more than `tol` at the last weights, which are returned.
+    inactive : int
+        Planes without mass in so many programmes are dropped.
+    engine : "auto", str or engine
+        The max-oracle of factor graphs.
+    """
+
+    name = "one-slack"
+    requires = ("max-oracle",)
+    kernels = True
+    kernel_blocks = True
+
+    def __init__(
+        self,
+        rescaling: str = "margin",
+        cache: str | int = "auto",
+        stop: str = "gap",
+        inactive: int = 50,
+        engine: str | Engine = "auto",
+    ) -> None:
+        self.rescaling = rescaling
+        self.cache = cache
+        self.stop = stop
+        self.inactive = inactive
+        self.engine = engine
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's parameters, the engine by name."""
+        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
+
+    def check_options(self, problem: Any) -> None:
+        """Refuse, in a sentence, options that cannot be."""
+        check_rescaling(self.rescaling)
+        whole = isinstance(self.cache, int | np.integer) and not isinstance(self.cache, bool) and self.cache >= 0
+        if not whole and self.cache != "auto":
+            raise OptionError(f'cache={self.cache!r} is not possible; it must be "auto" or a whole number from 0.')
+        if self.stop not in ("gap", "svm-struct"):
+            raise OptionError(f'stop={self.stop!r} is not known; use "gap" or "svm-struct".')
+        check_inactive(self.inactive)
+
+    def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> OneSlackRun:
+        """What does the work."""
+        return OneSlackRun(self, problem, lam, random_state, threads)
+
+
+def check_rescaling(rescaling: Any) -> None:
+    """Refuse what is neither margin nor slack rescaling."""
+    if rescaling not in ("margin", "slack"):
+        raise OptionError(f'rescaling={rescaling!r} is not known; use "margin" or "slack".')
+
+
+class OneSlackRun(HingeRun):
+    """One run."""
+
+    solver: OneSlack
+    state_type = OneSlackState
+
+    def __init__(self, solver: OneSlack, problem: Any, lam: float, random_state: Any, threads: int) -> None:
+        self.rescaling = solver.rescaling
+        super().__init__(solver, problem, lam, random_state, threads)
+        plain = isinstance(problem, FactorGraphs) and problem.example_factors[-1] == 0
+        self.capacity = (0 if plain else 10) if solver.cache == "auto" else int(solver.cache)
+
+    def begin(self, earlier: BundleState | None) -> OneSlackState:
+        """The plane of the truth; or an earlier working set and its cache."""
+        now = super().begin(earlier)
+        assert isinstance(now, OneSlackState)
+        if isinstance(earlier, OneSlackState) and earlier.c_ell.shape == now.c_ell.shape:
+            now.cache = PlaneCache(*(array.copy() for array in earlier.cache))
+        return now
+
+    def first_state(self) -> OneSlackState:
+        """A state at w = 0."""
+        fields = vars(super().first_state())
+        # Without a cache there is still one plane of each example, from the search to the sum.
+        cache = self.oracle.cache(max(1, self.capacity))
+        return OneSlackState(**fields, **{f"c_{name}": array for name, array in cache._asdict().items()})
+
+    def ask(self, now: Any) -> tuple[JointPlane, float | None]:
+        """A plane from the cache, if it is violated by enough; else by the oracle, with the mean hinge."""
+        if self.capacity and np.isfinite(now.violation):
+            plane = self.oracle.recall(now.w, now.cache, self.threads, now.n_passes)
+            xi = now.dual_value(self.lam) - now.regulariser(self.lam)
+            if plane.ell - dot(plane.value, now.w[plane.index]) - xi > max(_ACCEPT * now.violation, self.tol):
+                now.n_recalled += 1
+                return plane, None
+        plane, now.cache = self.oracle.find(now.w, now.cache, self.threads, now.n_passes)
+        now.n_oracle_calls += self.oracle.n_examples
+        return plane, self.mean(plane.hinges)
+
+    def keep(self, now: BundleState, primal: float) -> None:
+        """Take note of weights with a better value, or, as SVM-struct, of the last ones."""
+        if self.solver.stop == "svm-struct":
+            now.primal = math.inf
+        super().keep(now, primal)
+
+    def measure(self, now: Any, off_schedule: bool) -> dict[str, float]:
+        """Bounds come with the rounds."""
+        return {**super().measure(now, off_schedule), "n_recalled": now.n_recalled}
+
+    def verdict(self, now: BundleState, tol: float, max_passes: int) -> Status | None:
+        """Why to stop here, or None to go on."""
+        if self.solver.stop == "svm-struct" and self.certificate != "none" and now.violation > tol:
+            # A smaller gap of older bounds is no reason for SVM-struct.
+            return Status.MAX_PASSES if now.n_passes >= max_passes else None
+        return super().verdict(now, tol, max_passes)
+
+    def options(self, now: BundleState) -> dict[str, Any]:
+        """The oracle, the planes in use, and the size of the cache."""
+        support = int(np.count_nonzero(now.alpha[1:]))
+        return {**super().options(now), "support_vectors": support, "cached_planes": self.capacity}
