@@ -8,7 +8,20 @@ import pytest
 from maxmargin.problems import graph_problem, label_edges, multi_label_problem
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.multi_class import binary_problem, multi_class_problem
-from maxmargin.solvers import BCFW, DLPW, SOLVERS, FrankWolfe, Perceptron, SoftBCFW, Status, Subgradient, choose_solver
+from maxmargin.solvers import (
+    BCFW,
+    DLPW,
+    SOLVERS,
+    BundleMethod,
+    FrankWolfe,
+    NSlack,
+    OneSlack,
+    Perceptron,
+    SoftBCFW,
+    Status,
+    Subgradient,
+    choose_solver,
+)
 from reference.enumerated_program import exact_optimum
 from reference.quadratic_program import optimum
 from reference.random_problems import random_problem
@@ -24,7 +37,14 @@ CLOSING = {
     "bcfw, joint": (BCFW(steps="joint", batch=3), 1e-4),
     "bcfw, plain": (BCFW.plain(), 5e-3),
     "bcfw, exhaustive": (BCFW("exhaustive"), 1e-4),
+    "bundle": (BundleMethod(), 1e-4),
     "frank-wolfe": (FrankWolfe(), 2e-2),
+    "n-slack": (NSlack(), 1e-4),
+    "n-slack, one by one": (NSlack(batch=1), 1e-4),
+    "one-slack": (OneSlack(), 1e-4),
+    "one-slack, cache": (OneSlack(cache=3), 1e-4),
+    "one-slack, as published": (OneSlack(cache=0, step=1.0), 1e-4),
+    "one-slack, as SVM-struct": (OneSlack(stop="svm-struct"), 1e-4),
     "soft-bcfw": (SoftBCFW(), 1e-4),
     "soft-bcfw, uniform": (SoftBCFW(sampling="uniform", sweeps=1), 1e-4),
 }

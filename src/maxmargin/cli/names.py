@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 TASKS = ("binary", "multi-class", "multi-label", "chain", "graph")
-SOLVERS = ("bcfw", "dlpw", "frank-wolfe", "perceptron", "soft-bcfw", "subgradient")
+SOLVERS = (
+    "bcfw",
+    "bundle",
+    "dlpw",
+    "frank-wolfe",
+    "n-slack",
+    "one-slack",
+    "perceptron",
+    "soft-bcfw",
+    "subgradient",
+)
 ENGINES = (
     "alpha_expansion",
     "branch_and_bound",

@@ -6,10 +6,13 @@ from typing import Any
 
 from maxmargin.errors import OptionError
 from maxmargin.solvers.bcfw import BCFW
+from maxmargin.solvers.bundle import BundleMethod
 from maxmargin.solvers.choice import choose_solver
 from maxmargin.solvers.dlpw import DLPW
 from maxmargin.solvers.frank_wolfe import FrankWolfe
 from maxmargin.solvers.monitor import Callback, Monitor, Report, Silent
+from maxmargin.solvers.n_slack import NSlack
+from maxmargin.solvers.one_slack import OneSlack
 from maxmargin.solvers.path import path
 from maxmargin.solvers.perceptron import Perceptron
 from maxmargin.solvers.result import CERTIFICATES, Result, Status
@@ -17,10 +20,12 @@ from maxmargin.solvers.soft_bcfw import SoftBCFW
 from maxmargin.solvers.subgradient import Subgradient
 
 #: All solvers by name.
-SOLVERS: dict[str, type[Any]] = {one.name: one for one in (BCFW, DLPW, FrankWolfe, Perceptron, SoftBCFW, Subgradient)}
+SOLVERS: dict[str, type[Any]] = {
+    one.name: one for one in (BCFW, BundleMethod, DLPW, FrankWolfe, NSlack, OneSlack, Perceptron, SoftBCFW, Subgradient)
+}
 
 
-def make_solver(solver: Any, problem: Any) -> Any:
+def make_solver(solver: Any, problem: Any, objective: str = "margin") -> Any:
     """A solver object from its name, "auto", or an object that is one already.
 
     Parameters
@@ -28,16 +33,30 @@ def make_solver(solver: Any, problem: Any) -> Any:
     solver : str or solver object
     problem : FactorGraphs or oracle problem
         What "auto" chooses for.
+    objective : "margin" or "log"
+        The mean hinge, or the mean negative log-likelihood (the CRF's objective), for the solvers that can.
     """
     if isinstance(solver, str):
         if solver == "auto":
-            return choose_solver(problem)
+            return choose_solver(problem, objective)
         if solver not in SOLVERS:
             raise OptionError(f'solver={solver!r} is not known; use "auto" or one of: {", ".join(sorted(SOLVERS))}.')
-        return SOLVERS[solver]()
+        made = SOLVERS[solver]()
+        if objective != getattr(made, "objective", "margin"):
+            if objective not in getattr(made, "objectives", ("margin",)):
+                able = [name for name, one in SOLVERS.items() if objective in getattr(one, "objectives", ("margin",))]
+                raise OptionError(
+                    f'The solver "{solver}" is not for objective={objective!r}; use "auto" or one of: {", ".join(sorted(able))}.'
+                )
+            made.objective = objective
+        return made
     if not hasattr(solver, "solve"):
         raise OptionError(
             f"solver={solver!r} is neither a name nor a solver object; names are: auto, {', '.join(sorted(SOLVERS))}."
+        )
+    if getattr(solver, "objective", "margin") != objective:
+        raise OptionError(
+            f"objective={objective!r}, but the solver given is for objective={getattr(solver, 'objective', 'margin')!r}."
         )
     return solver
 
@@ -47,9 +66,12 @@ __all__ = [
     "CERTIFICATES",
     "DLPW",
     "SOLVERS",
+    "BundleMethod",
     "Callback",
     "FrankWolfe",
     "Monitor",
+    "NSlack",
+    "OneSlack",
     "Perceptron",
     "Report",
     "Result",

@@ -7,9 +7,13 @@ is the case of the hinge.
     plane k, at w_k:   psi_k = -(a subgradient of R at w_k),   ell_k = R(w_k) + w_k . psi_k,     R(w) >= ell_k - w . psi_k
     w_{k+1} = argmin lam/2 |w|^2 + max_k (ell_k - w . psi_k),  whose dual is the programme of working_set.py
 
-The dual value of any masses on the planes bounds P from below, whatever the precision of the programme. With ``objective="margin"``
-R is the mean hinge, whose planes come from the max-oracle; with ``objective="log"`` it is the mean negative log-likelihood of a
-conditional random field (Gap, eq. 1), whose gradient comes from marginals:
+The dual value of any masses on the planes bounds P from below, whatever the precision of the programme. Planes are asked for not
+at w_{k+1} itself, which jumps about while there are few planes, but a part `step` of the way there from the best weights so far; a
+plane from anywhere is true. That takes less than half of the rounds (OCR letters, 704 words: 211 in the place of 477). If such a
+plane says nothing new about w_{k+1}, the next one is asked for there; step = 1 is the method as published.
+
+With ``objective="margin"`` R is the mean hinge, whose planes come from the max-oracle; with ``objective="log"`` it is the mean
+negative log-likelihood of a conditional random field (Gap, eq. 1), whose gradient comes from marginals:
 
     R(w) = 1/M sum_m weight_m log sum_y exp(-w . psi_m(y)),       psi_m(y) = phi(x_m, y_m) - phi(x_m, y)
 """
@@ -38,18 +42,24 @@ _QP_SHARE, _QP_FLOOR = 0.05, 0.05
 
 @dataclass(kw_only=True)
 class BundleState(WorkingSet, State):
-    """The working set, the weights of its solution and the best ones."""
+    """The working set, the weights of its solution and the best ones.
+
+    With a kernel, both are what scores are read from, and `coefficients` has those of the best weights; it is empty without.
+    """
 
     w: NDArray[np.float64]
     best: NDArray[np.float64]
+    coefficients: NDArray[np.float64]
     lam: float
-    #: How much the last plane that was found raised the model of R at w.
+    #: How much the last plane that the oracle found raised the model of R at w.
     violation: float = np.inf
+    #: Whether the next plane is asked for at w itself.
+    at_w: bool = False
 
     @property
     def nbytes(self) -> int:
         """Bytes of the dual state."""
-        return int(WorkingSet.nbytes.fget(self)) + self.w.nbytes + self.best.nbytes  # type: ignore[attr-defined]
+        return int(WorkingSet.nbytes.fget(self)) + self.w.nbytes + self.best.nbytes + self.coefficients.nbytes  # type: ignore[attr-defined]
 
 
 class BundleMethod(Solver):
@@ -60,17 +70,24 @@ class BundleMethod(Solver):
     objective : "margin" or "log"
     engine : "auto", str or engine
         The max-oracle, or the engine of marginals, of factor graphs.
+    step : float
+        Where to ask for planes: this part of the way from the best weights to the programme's; 1 is there.
     inactive : int
         Planes without mass in so many programmes are dropped.
     """
 
     name = "bundle"
     requires = ("max-oracle",)
+    objectives = ("margin", "log")
+    kernels = True
     kernel_blocks = True
 
-    def __init__(self, objective: str = "margin", engine: str | Engine = "auto", inactive: int = 50) -> None:
+    def __init__(
+        self, objective: str = "margin", engine: str | Engine = "auto", step: float = 0.3, inactive: int = 50
+    ) -> None:
         self.objective = objective
         self.engine = engine
+        self.step = step
         self.inactive = inactive
 
     def options(self) -> dict[str, Any]:
@@ -81,7 +98,7 @@ class BundleMethod(Solver):
         """Refuse, in a sentence, options that cannot be."""
         if self.objective not in ("margin", "log"):
             raise OptionError(f'objective={self.objective!r} is not known; use "margin" or "log".')
-        check_inactive(self.inactive)
+        check_rounds(self.step, self.inactive)
         if self.objective == "log" and isinstance(getattr(problem, "variable_features", None), KernelFeatures):
             raise OptionError('objective="log" needs features, not a kernel; n_basis makes features of a kernel.')
 
@@ -91,8 +108,10 @@ class BundleMethod(Solver):
         return kind(self, problem, lam, random_state, threads)
 
 
-def check_inactive(inactive: Any) -> None:
-    """Refuse what is not a whole number above 0."""
+def check_rounds(step: Any, inactive: Any) -> None:
+    """Refuse a step that is not in (0, 1], or a number of rounds that is not one."""
+    if isinstance(step, bool) or not isinstance(step, int | float | np.floating) or not 0.0 < step <= 1.0:
+        raise OptionError(f"step={step!r} is not possible; it must be a number above 0 and at most 1.")
     if isinstance(inactive, bool) or not isinstance(inactive, int | np.integer) or inactive < 1:
         raise OptionError(f"inactive={inactive!r} is not possible; it must be a whole number of at least 1.")
 
@@ -104,6 +123,8 @@ class BundleRun(OracleRun[BundleState]):
     state_type: type[Any] = BundleState
     #: Length of the vectors of planes.
     size: int
+    #: Whether planes are asked for at w, whatever `step` says.
+    always_at_w = False
 
     def begin(self, earlier: BundleState | None) -> BundleState:
         """The plane of the truth and w = 0; or an earlier working set, since planes hold whatever lam is."""
@@ -114,41 +135,60 @@ class BundleRun(OracleRun[BundleState]):
             for name in WorkingSet.__dataclass_fields__:
                 setattr(now, name, getattr(earlier, name).copy())
             self.solve_programme(now, 0.0)
+            now.at_w = True
         return now
 
     def first_state(self) -> BundleState:
         """A state at w = 0."""
         zero = np.zeros(self.size)
-        return BundleState(**WorkingSet.only_truth(self.size, False), w=zero, best=zero.copy(), lam=self.lam)
+        return BundleState(
+            **WorkingSet.only_truth(self.size, False), w=zero, best=zero.copy(), coefficients=np.empty(0), lam=self.lam
+        )
 
     @abstractmethod
-    def ask(self, now: BundleState) -> tuple[JointPlane, float | None]:
-        """A plane at w, and R(w) if it comes with it."""
+    def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
+        """A plane at u, and R(u)."""
+
+    def recall(self, now: BundleState, xi: float) -> JointPlane | None:
+        """A plane that is worth adding, if one is at hand that need not be asked for."""
+        return None
 
     def image(self, plane: JointPlane) -> NDArray[np.float64] | None:
         """What a plane means to the scores, where that is another vector."""
         return None
 
     def steps(self, now: BundleState, stop: Callable[[], bool]) -> None:
-        """One round: a plane at w, and the programme with it."""
-        plane, risk = self.ask(now)
-        regulariser = now.regulariser(self.lam)
+        """One round: a plane, and the programme with it."""
         # The value of the model at w, by the masses; with an exact programme it is the largest slope of the set.
-        xi = now.dual_value(self.lam) - regulariser
-        if risk is not None:
-            now.violation = max(0.0, risk - xi)
-            self.keep(now, regulariser + risk)
+        xi = now.dual_value(self.lam) - now.regulariser(self.lam)
+        plane = self.recall(now, xi)
+        if plane is None:
+            plane = self.found(now, xi)
         slope = plane.ell - dot(plane.value, now.w[plane.index])
         if slope > xi:
             now.add_plane(plane.index, plane.value, plane.ell, self.dense, self.image(plane), self.threads)
             self.solve_programme(now, max(_QP_SHARE * (slope - xi), _QP_FLOOR * self.tol))
             now.drop_idle(int(self.solver.inactive))
 
-    def keep(self, now: BundleState, primal: float) -> None:
-        """Take note of weights with a better value."""
+    def found(self, now: BundleState, xi: float) -> JointPlane:
+        """A plane by the oracle, from between the best weights and w; takes note of weights with a better value."""
+        step = 1.0 if self.always_at_w or now.at_w or not np.isfinite(now.primal) else float(self.solver.step)
+        u = now.w if step == 1.0 else (1.0 - step) * now.best + step * now.w
+        plane, risk = self.ask(now, u)
+        now.violation = max(0.0, plane.ell - dot(plane.value, now.w[plane.index]) - xi)
+        if step == 1.0:
+            # Where the oracle only bounds the hinge, that bound counts.
+            now.violation = max(now.violation, risk - xi)
+        now.at_w = step < 1.0 and now.violation == 0.0
+        self.keep(now, risk, u, step)
+        return plane
+
+    def keep(self, now: BundleState, risk: float, u: NDArray[np.float64], step: float) -> None:
+        """Take note of weights with a better value; u is `step` of the way from the best ones to w."""
+        primal = risk + (now.regulariser(self.lam) if step == 1.0 else self.regulariser(u))
         if primal < now.primal:
             now.primal = primal
-            now.best[:] = now.w
+            now.best[:] = u
 
     def solve_programme(self, now: BundleState, tol: float) -> None:
         """Masses and weights of the working set."""
@@ -177,14 +217,14 @@ class LogRun(BundleRun):
         self.oracle: Any = exp_oracle_of(problem, solver.engine, loss_augmented=False)
         self.certificate, self.size = self.oracle.certificate, self.oracle.n_weights
 
-    def ask(self, now: BundleState) -> tuple[JointPlane, float | None]:
-        """The tangent of R at w."""
-        found = self.oracle.mean(now.w, 1.0, self.threads)
+    def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
+        """The tangent of R at u."""
+        found = self.oracle.mean(u, 1.0, self.threads)
         now.n_oracle_calls += self.oracle.n_examples
         risk = self.mean(found.values)
         index = np.flatnonzero(found.psi)
         value = found.psi[index]
-        return JointPlane(index, value, risk + dot(value, now.w[index]), found.values), risk
+        return JointPlane(index, value, risk + dot(value, u[index]), found.values), risk
 
 
 class HingeRun(BundleRun):
@@ -202,11 +242,14 @@ class HingeRun(BundleRun):
     def first_state(self) -> BundleState:
         """A state at w = 0."""
         zero, images = np.zeros(self.size), self.oracle.has_images
-        return BundleState(**WorkingSet.only_truth(self.size, images), w=zero, best=zero.copy(), lam=self.lam)
+        return BundleState(
+            **WorkingSet.only_truth(self.size, images), w=zero, best=zero.copy(),
+            coefficients=np.zeros(self.size if images else 0), lam=self.lam,
+        )  # fmt: skip
 
-    def ask(self, now: BundleState) -> tuple[JointPlane, float | None]:
+    def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
         """The mean of the examples' planes of largest slope."""
-        plane, self.planes = self.oracle.find(now.w, self.planes, self.threads, now.n_passes)
+        plane, self.planes = self.oracle.find(u, self.planes, self.threads, now.n_passes)
         now.n_oracle_calls += self.oracle.n_examples
         return plane, self.mean(plane.hinges)
 
@@ -228,13 +271,22 @@ class HingeRun(BundleRun):
         now.w = now.scores(self.lam)
         now.dual = max(now.dual, now.dual_value(self.lam))
 
-    def keep(self, now: BundleState, primal: float) -> None:
-        """Take note of weights with a better value; with a kernel, of their coefficients."""
-        if self.oracle.has_images and primal < now.primal:
+    def keep(self, now: BundleState, risk: float, u: NDArray[np.float64], step: float) -> None:
+        """Take note of weights with a better value; with a kernel, inner products are of coefficients with scores."""
+        if not self.oracle.has_images:
+            super().keep(now, risk, u, step)
+            return
+        best, towards = now.coefficients, now.regulariser(self.lam)
+        own, both = self.lam / 2.0 * dot(best, now.best), self.lam * dot(best, now.w)
+        primal = risk + (1.0 - step) ** 2 * own + (1.0 - step) * step * both + step**2 * towards
+        if primal < now.primal:
             now.primal = primal
-            now.weights(self.lam, now.best, self.threads)
-        super().keep(now, primal)
+            now.best[:] = u
+            now.weights(self.lam, self.dense, self.threads)
+            best *= 1.0 - step
+            best += step * self.dense
+            self.dense[:] = 0.0
 
     def weights(self, now: BundleState) -> NDArray[np.float64]:
-        """The flat weights of the best primal value."""
-        return np.asarray(self.oracle.flat(now.best))
+        """The flat weights of the best primal value; with a kernel, coefficients of rows."""
+        return np.asarray(self.oracle.flat(now.coefficients if self.oracle.has_images else now.best))

@@ -23,6 +23,7 @@ from maxmargin.inference.choice import exact_engine
 from maxmargin.inference.graph_cut import GraphCut
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.bcfw import BCFW
+from maxmargin.solvers.bundle import BundleMethod
 from maxmargin.solvers.loop import Solver
 from maxmargin.solvers.soft_bcfw import SoftBCFW
 
@@ -30,11 +31,15 @@ from maxmargin.solvers.soft_bcfw import SoftBCFW
 _MANY_PAIRS, _MOST_ROOM = 300, 4_000_000_000
 
 
-def choose_solver(problem: Any) -> Solver:
+def choose_solver(problem: Any, objective: str = "margin") -> Solver:
     """The solver for a problem; its `reason` says why."""
-    solver, reason = _choice(problem)
+    solver, reason = _choice(problem) if objective == "margin" else _smooth_choice()
     solver.reason = reason
     return solver
+
+
+def _smooth_choice() -> tuple[Solver, str]:
+    return BundleMethod("log"), "the logistic loss, by its planes"
 
 
 def _choice(problem: Any) -> tuple[Solver, str]:

@@ -13,9 +13,10 @@ Vectors are *working* vectors, shape (size,): for factor graphs the feature-majo
 that no call turns millions of weights around; for other problems the flat weights. `flat` turns one into flat weights, `working`
 does the opposite. Planes are sparse, their indices sorted.
 
-A cached plane is a list of (key, value). For factor graphs a key is ``row * blocks + block``, a feature row in a block of the
-weights, blocks of factors after those of variables; it takes a few entries where the plane itself has hundreds. For other
-problems a key is the number of a weight. Examples are dealt to fixed shards, each with a segment of the arena of its own: shards
+A cached plane is a list of (key, at, value). For factor graphs a key is ``row * blocks + block``, a feature row in a block of the
+weights, blocks of factors after those of variables; it takes a few entries where the plane itself has hundreds, and `at`, its place
+among the example's statistics, lets the planes of an example share the inner products of equal keys. For other problems a key is
+the number of a weight. Examples are dealt to fixed shards, each with a segment of the arena of its own: shards
 are searched in threads, and sums over examples are taken in order afterwards, so bits do not depend on the threads.
 
 With a kernel (`KernelJointOracle`) vectors are coefficients of the training rows, w = sum_r A[r] phi(x_r), in the place of weights;
@@ -81,6 +82,7 @@ class PlaneCache(NamedTuple):
     used: NDArray[np.int32]
     #: The arena, and how much of each shard's segment of it is filled.
     key: NDArray[np.int64]
+    at: NDArray[np.int32]
     value: NDArray[np.float64]
     segment: NDArray[np.int64]
     filled: NDArray[np.int64]
@@ -91,8 +93,8 @@ class PlaneCache(NamedTuple):
         shape, segment = (n, capacity), np.arange(n_shards + 1) * room
         return cls(
             np.zeros(n, np.int32), np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int32),
-            np.zeros(shape, np.int32), np.empty(n_shards * room, np.int64), np.empty(n_shards * room), segment,
-            segment[:-1].copy(),
+            np.zeros(shape, np.int32), np.empty(n_shards * room, np.int64), np.empty(n_shards * room, np.int32),
+            np.empty(n_shards * room), segment, segment[:-1].copy(),
         )  # fmt: skip
 
     def with_room(self, shards: list[tuple[int, int]], widest: int) -> PlaneCache:
@@ -101,8 +103,8 @@ class PlaneCache(NamedTuple):
         room = [2 * int(live[begin:end].sum()) + widest for begin, end in shards]
         segment = np.concatenate([[0], np.cumsum(np.maximum(room, np.diff(self.segment)))])
         made = self._replace(
-            start=np.zeros_like(self.start), key=np.empty(segment[-1], np.int64), value=np.empty(segment[-1]),
-            segment=segment, filled=segment[:-1].copy(),
+            start=np.zeros_like(self.start), key=np.empty(segment[-1], np.int64),
+            at=np.empty(segment[-1], np.int32), value=np.empty(segment[-1]), segment=segment, filled=segment[:-1].copy(),
         )  # fmt: skip
         for s, (begin, end) in enumerate(shards):
             _compact(self, made, s, begin, end)
@@ -154,16 +156,14 @@ class JointOracle:
         """Whether images are other vectors."""
         return False
 
-    def find(
-        self, u: NDArray[np.float64], cache: PlaneCache, threads: int, now: int
-    ) -> tuple[JointPlane, PlaneCache]:
+    def find(self, u: NDArray[np.float64], cache: PlaneCache, threads: int, now: int) -> tuple[JointPlane, PlaneCache]:
         """The plane of largest slope at u; the planes of its examples are in the cache afterwards, which may have moved."""
         picks, hinges = np.full(self.n_examples, -1, np.int32), np.zeros(self.n_examples)
         done = [begin for begin, _ in self.shards]
         bounds = np.full(self.n_examples, np.nan)
 
         def search(shard: int, _: int) -> None:
-            done[shard] = self.search(shard, done[shard], u, cache, now, picks, hinges, bounds)
+            done[shard] = self.search(shard, done[shard], self.shards[shard][1], u, cache, now, picks, hinges, bounds)
 
         left = list(range(len(self.shards)))
         while left:
@@ -193,10 +193,10 @@ class JointOracle:
     widest = 1 << 16
 
     def search(
-        self, shard: int, first: int, u: NDArray[np.float64], cache: PlaneCache, now: int, picks: Any, hinges: Any, bounds: Any
+        self, shard: int, first: int, end: int, u: NDArray[np.float64], cache: PlaneCache, now: int, picks: Any, hinges: Any,
+        bounds: Any,
     ) -> int:  # fmt: skip
-        """Ask about the examples of a shard from `first` on; returns where the arena was full, or the end."""
-        end = self.shards[shard][1]
+        """Ask about the examples from `first` to `end`, in a shard's segment; returns where that was full, or the end."""
         while first < end:
             chosen = np.arange(first, min(first + _BATCH, end))
             psi, ell = self.oracle.planes(u, chosen)
@@ -216,6 +216,14 @@ class JointOracle:
     def add(self, cache: PlaneCache, picks: NDArray[np.int32], out: NDArray[np.float64]) -> float:
         """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
         return float(add_rows(cache, self.weight, picks, out))
+
+    def rows(
+        self, cache: PlaneCache, chosen: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """The first cached plane of each example chosen: where each begins, coordinates and values, and constants."""
+        starts = np.concatenate([[0], np.cumsum(cache.size[chosen, 0])])
+        places = np.arange(starts[-1]) + np.repeat(cache.start[chosen, 0] - starts[:-1], np.diff(starts))
+        return starts, cache.key[places], cache.value[places], cache.ell[chosen, 0]
 
 
 class GraphJointOracle(JointOracle):
@@ -250,11 +258,12 @@ class GraphJointOracle(JointOracle):
         return np.concatenate([w_v.T.ravel(), w_f.T.ravel()])
 
     def search(
-        self, shard: int, first: int, u: NDArray[np.float64], cache: PlaneCache, now: int, picks: Any, hinges: Any, bounds: Any
+        self, shard: int, first: int, end: int, u: NDArray[np.float64], cache: PlaneCache, now: int, picks: Any, hinges: Any,
+        bounds: Any,
     ) -> int:  # fmt: skip
-        """Ask about the examples of a shard from `first` on; returns where the arena was full, or the end."""
+        """Ask about the examples from `first` to `end`, in a shard's segment; returns where that was full, or the end."""
         w_v, w_f = self.split(u)
-        for chosen, oracle, known in self.oracle.answers(w_v, w_f, first, self.shards[shard][1]):
+        for chosen, oracle, known in self.oracle.answers(w_v, w_f, first, end):
             first += remember(
                 self.problem.arrays, *self.features, w_v, w_f, oracle, chosen, cache, shard, self.blocks, now, picks, hinges
             )  # fmt: skip
@@ -268,11 +277,26 @@ class GraphJointOracle(JointOracle):
         self, u: NDArray[np.float64], cache: PlaneCache, begin: int, end: int, now: int, picks: Any, hinges: Any
     ) -> None:
         """Pick the best cached plane of some examples."""
-        recall(cache, *self.features, *self.split(u), self.blocks, begin, end, now, picks, hinges)
+        half = int(self.problem.arrays.largest[L_BUFFER])
+        recall(cache, *self.features, *self.split(u), self.blocks, half, begin, end, now, picks, hinges)
 
     def add(self, cache: PlaneCache, picks: NDArray[np.int32], out: NDArray[np.float64]) -> float:
         """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
         return float(add_planes(cache, *self.features, self.weight, self.blocks, picks, *self.split(out)))
+
+    def rows(
+        self, cache: PlaneCache, chosen: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """The first cached plane of each example chosen: where each begins, coordinates and values, and constants."""
+        starts, shapes = np.zeros(len(chosen) + 1, np.int64), np.array(self.shapes)
+        for _ in range(2):
+            # Counted first, written then.
+            indices, values = np.empty(starts[-1], np.int64), np.empty(starts[-1])
+            write_planes(cache, *self.features, self.blocks, shapes, chosen, starts, indices, values)
+        # An example that reads a row twice has its coordinates twice.
+        psi = sp.csr_array((values, indices, starts), (len(chosen), self.size))
+        psi.sum_duplicates()
+        return psi.indptr.astype(np.int64), psi.indices.astype(np.int64), psi.data, cache.ell[chosen, 0]
 
 
 class KernelJointOracle(GraphJointOracle):
@@ -319,15 +343,15 @@ def _compact(old: Any, new: Any, shard: int, begin: int, end: int) -> None:
         for a in range(old.n_planes[m]):
             new.start[m, a] = at
             for e in range(old.start[m, a], old.start[m, a] + old.size[m, a]):
-                new.key[at], new.value[at] = old.key[e], old.value[e]
+                new.key[at], new.at[at], new.value[at] = old.key[e], old.at[e], old.value[e]
                 at += 1
     new.filled[shard] = at
 
 
 @inner
 def keep_plane(
-    m: int, n: int, key: Any, value: Any, ell: float, now: int, shard: int, n_planes: Any, c_ell: Any, c_start: Any, c_size: Any,
-    c_used: Any, c_key: Any, c_value: Any, segment: Any, filled: Any,
+    m: int, n: int, key: Any, index: Any, value: Any, ell: float, now: int, shard: int, n_planes: Any, c_ell: Any, c_start: Any,
+    c_size: Any, c_used: Any, c_key: Any, c_at: Any, c_value: Any, segment: Any, filled: Any,
 ) -> int:  # fmt: skip
     """Put a plane of n entries into the cache, in the place of the one least recently used; returns its slot, -1 if full."""
     for a in range(n_planes[m]):
@@ -353,7 +377,7 @@ def keep_plane(
         n_planes[m] += 1
     c_ell[m, slot], c_start[m, slot], c_size[m, slot], c_used[m, slot] = ell, at, n, now
     for e in range(n):
-        c_key[at + e], c_value[at + e] = key[e], value[e]
+        c_key[at + e], c_at[at + e], c_value[at + e] = key[e], index[e], value[e]
     filled[shard] = at + n
     return int(slot)
 
@@ -365,7 +389,7 @@ def remember(
 ) -> int:  # fmt: skip
     """Find the planes of the chosen examples, and put them into the cache; returns how many were done before it was full."""
     examples, structures, v_groups, f_groups = g.examples, g.structures, g.variable_groups, g.factor_groups
-    n_planes, c_ell, c_start, c_size, c_used, c_key, c_value, segment, filled = cache
+    n_planes, c_ell, c_start, c_size, c_used, c_key, c_at, c_value, segment, filled = cache
     largest = g.largest
     half = largest[L_BUFFER]
     z, tally = np.empty(2 * half), np.zeros(2 * half)
@@ -403,7 +427,8 @@ def remember(
                     block = blocks[0] + i - f_groups[f, G_AT] + f_groups[f, G_BLOCK]
                 key[e] = row * blocks[1] + block
             slot = keep_plane(
-                m, n, key, value, ell, now, shard, n_planes, c_ell, c_start, c_size, c_used, c_key, c_value, segment, filled
+                m, n, key, index, value, ell, now, shard, n_planes, c_ell, c_start, c_size, c_used, c_key, c_at, c_value, segment,
+                filled,
             )  # fmt: skip
             if slot < 0:
                 return k
@@ -427,22 +452,26 @@ def row_times_block(features: Any, row: int, weights: Any, block: int) -> float:
 
 @kernel
 def recall(
-    cache: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, blocks: Any, begin: int, end: int, now: int, picks: Any,
-    hinges: Any,
+    cache: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, blocks: Any, half: int, begin: int, end: int, now: int,
+    picks: Any, hinges: Any,
 ) -> None:  # fmt: skip
     """Pick the best cached plane of the examples from begin to end, or none, which is the truth."""
-    n_planes, c_ell, c_start, c_size, c_used, c_key, c_value, _, _ = cache
+    z, seen = np.empty(2 * half), np.full(2 * half, -1)
+    n_planes, c_ell, c_start, c_size, c_used, c_key, c_at, c_value, _, _ = cache
     n_variable_blocks, n_blocks = blocks
     for m in range(begin, end):
         best, top = -1, 0.0
         for a in range(n_planes[m]):
             slope = c_ell[m, a]
             for e in range(c_start[m, a], c_start[m, a] + c_size[m, a]):
-                row, block = c_key[e] // n_blocks, c_key[e] % n_blocks
-                if block < n_variable_blocks:
-                    slope -= c_value[e] * row_times_block(v_features, row, w_v, block)
-                else:
-                    slope -= c_value[e] * row_times_block(f_features, row, w_f, block - n_variable_blocks)
+                i = c_at[e]
+                if seen[i] != m:
+                    seen[i], row, block = m, c_key[e] // n_blocks, c_key[e] % n_blocks
+                    if block < n_variable_blocks:
+                        z[i] = row_times_block(v_features, row, w_v, block)
+                    else:
+                        z[i] = row_times_block(f_features, row, w_f, block - n_variable_blocks)
+                slope -= c_value[e] * z[i]
             if slope > top:
                 best, top = a, slope
         picks[m], hinges[m] = best, top
@@ -455,7 +484,7 @@ def add_planes(
     cache: Any, v_features: Any, f_features: Any, weight: Any, blocks: Any, picks: Any, out_v: Any, out_f: Any
 ) -> float:
     """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
-    _, c_ell, c_start, c_size, _, c_key, c_value, _, _ = cache
+    _, c_ell, c_start, c_size, _, c_key, _, c_value, _, _ = cache
     n_variable_blocks, n_blocks = blocks
     total, one = 0.0, np.ones(1)
     for m in range(len(picks)):
@@ -473,12 +502,51 @@ def add_planes(
     return total
 
 
+@inner
+def write_row(
+    features: Any, row: int, base: int, width: int, block: int, scale: float, at: int, indices: Any, values: Any
+) -> int:
+    """Write scale times a feature row in a block of a working vector, if there is room; returns where it ends."""
+    indptr, columns, data, dense = features.indptr, features.indices, features.data, features.dense
+    if len(indptr) > 1:
+        if len(indices) > 0:
+            for q in range(indptr[row], indptr[row + 1]):
+                indices[at + q - indptr[row]] = base + columns[q] * width + block
+                values[at + q - indptr[row]] = scale * data[q]
+        return int(at + indptr[row + 1] - indptr[row])
+    for column in range(dense.shape[1]):
+        if dense[row, column] != 0.0:
+            if len(indices) > 0:
+                indices[at], values[at] = base + column * width + block, scale * dense[row, column]
+            at += 1
+    return at
+
+
+@kernel
+def write_planes(
+    cache: Any, v_features: Any, f_features: Any, blocks: Any, shapes: Any, chosen: Any, starts: Any, indices: Any, values: Any
+) -> None:  # fmt: skip
+    """The first cached plane of each example chosen in working coordinates, which may repeat; counts only, without room."""
+    c_start, c_size, c_key, c_value = cache.start, cache.size, cache.key, cache.value
+    at = 0
+    for k in range(len(chosen)):
+        m = chosen[k]
+        for e in range(c_start[m, 0], c_start[m, 0] + c_size[m, 0]):
+            row, block = c_key[e] // blocks[1], c_key[e] % blocks[1]
+            if block < blocks[0]:
+                at = write_row(v_features, row, 0, shapes[0, 1], block, c_value[e], at, indices, values)
+            else:
+                base = shapes[0, 0] * shapes[0, 1]
+                at = write_row(f_features, row, base, shapes[1, 1], block - blocks[0], c_value[e], at, indices, values)
+        starts[k + 1] = at
+
+
 @kernel
 def remember_rows(
     cache: Any, shard: int, chosen: Any, starts: Any, indices: Any, data: Any, ell: Any, u: Any, now: int, picks: Any, hinges: Any
 ) -> int:  # fmt: skip
     """Put planes given as rows into the cache; returns how many were done before it was full."""
-    n_planes, c_ell, c_start, c_size, c_used, c_key, c_value, segment, filled = cache
+    n_planes, c_ell, c_start, c_size, c_used, c_key, c_at, c_value, segment, filled = cache
     for k in range(len(chosen)):
         m, first, last = chosen[k], starts[k], starts[k + 1]
         slope = ell[k]
@@ -487,8 +555,8 @@ def remember_rows(
         hinges[m], picks[m] = max(slope, 0.0), -1
         if slope > 0.0:
             slot = keep_plane(
-                m, last - first, indices[first:last], data[first:last], ell[k], now, shard, n_planes, c_ell, c_start, c_size,
-                c_used, c_key, c_value, segment, filled,
+                m, last - first, indices[first:last], indices[first:last], data[first:last], ell[k], now, shard, n_planes, c_ell,
+                c_start, c_size, c_used, c_key, c_at, c_value, segment, filled,
             )  # fmt: skip
             if slot < 0:
                 return k
@@ -499,7 +567,7 @@ def remember_rows(
 @kernel
 def recall_rows(cache: Any, u: Any, begin: int, end: int, now: int, picks: Any, hinges: Any) -> None:
     """Pick the best cached plane of the examples from begin to end, or none, which is the truth."""
-    n_planes, c_ell, c_start, c_size, c_used, c_key, c_value, _, _ = cache
+    n_planes, c_ell, c_start, c_size, c_used, c_key, _, c_value, _, _ = cache
     for m in range(begin, end):
         best, top = -1, 0.0
         for a in range(n_planes[m]):
@@ -516,7 +584,7 @@ def recall_rows(cache: Any, u: Any, begin: int, end: int, now: int, picks: Any, 
 @kernel
 def add_rows(cache: Any, weight: Any, picks: Any, out: Any) -> float:
     """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
-    _, c_ell, c_start, c_size, _, c_key, c_value, _, _ = cache
+    _, c_ell, c_start, c_size, _, c_key, _, c_value, _, _ = cache
     total = 0.0
     for m in range(len(picks)):
         a = picks[m]

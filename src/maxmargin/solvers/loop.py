@@ -13,6 +13,7 @@ import math
 import os
 import time
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -120,8 +121,8 @@ class Run(ABC, Generic[S]):
     def stalled(self, now: S) -> bool:
         """Whether the gap has stopped shrinking for so long that it will not reach the tolerance."""
         passes, gaps = now.history.get("n_passes", []), now.history.get("gap", [])
-        past = [gap for k, gap in zip(passes, gaps, strict=True) if k <= now.n_passes - max(500, now.n_passes // 2)]
-        return bool(past) and gaps[-1] > 0.99 * past[-1]
+        past = bisect_right(passes, now.n_passes - max(500, now.n_passes // 2))
+        return past > 0 and gaps[-1] > 0.99 * gaps[past - 1]
 
     def report(self, now: S, max_passes: int, tol: float) -> Report:
         """What the monitor is told."""

@@ -14,7 +14,7 @@ a = loss(y) and b = 1 + s(y), it finds the point (a, b) that is best in the dire
 2. Ask in the direction that is square to the line through the two. A new point takes the place of one of them; if there is none,
    the line is an edge of the hull.
 
-The best point found gives the plane. Points under the hull are never seen, so the hinge is known between its product and the largest
+The best point found gives the plane. Points under the hull are never seen: the hinge is known between its product and the largest
 product on the edge, a (v - lambda a) at a = v / (2 lambda) or at one of its ends. Planes bound the exact problem from below, and
 these hinges do so from above: the certificate is "exact", although the gap may stay open. With an engine that is not exact but
 bounds its scores, v is that bound.
@@ -150,7 +150,11 @@ def try_all(g: Any, v_scores: Any, f_scores: Any, truth: Any, out: Any) -> None:
             examples[m, STRUCTURE], examples[m, VARIABLES], examples[m, STATES], examples[m, TABLES],
         )  # fmt: skip
         n, n_states = examples[m + 1, VARIABLES] - first, examples[m + 1, STATES] - states
-        v0, c0, n_factors = structures[s, S_VARIABLES], structures[s, S_FACTORS], examples[m + 1, FACTORS] - examples[m, FACTORS]
+        v0, c0, n_factors = (
+            structures[s, S_VARIABLES],
+            structures[s, S_FACTORS],
+            examples[m + 1, FACTORS] - examples[m, FACTORS],
+        )
         best = 0.0
         for i in range(n):
             labels[i] = 0
@@ -163,7 +167,9 @@ def try_all(g: Any, v_scores: Any, f_scores: Any, truth: Any, out: Any) -> None:
                 score += v_scores[at]
                 loss += losses[at]
             for c in range(n_factors):
-                score += f_scores[tables + factors[c0 + c, F_TABLE] + joint_state(c0 + c, 0, factors, scope, kinds, slots, labels)]
+                score += f_scores[
+                    tables + factors[c0 + c, F_TABLE] + joint_state(c0 + c, 0, factors, scope, kinds, slots, labels)
+                ]
             # A forbidden labeling has a score of -inf, and its loss may be 0.
             if loss > 0.0 and loss * (1.0 + score) > best:
                 best = loss * (1.0 + score)

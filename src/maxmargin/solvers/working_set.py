@@ -48,8 +48,8 @@ class WorkingSet:
     def only_truth(size: int, has_images: bool) -> dict[str, Any]:
         """The fields of a set that has the plane of the truth alone."""
         return {
-            "ell": np.zeros(1), "alpha": np.ones(1), "idle": np.zeros(1, np.int64), "gram": np.zeros((1, 1)),
-            "start": np.zeros(2, np.int64), "index": np.empty(0, np.int64), "value": np.empty(0),
+            "ell": np.zeros(1), "alpha": np.ones(1), "idle": np.zeros(1, np.int64),
+            "gram": np.zeros((1, 1)), "start": np.zeros(2, np.int64), "index": np.empty(0, np.int64), "value": np.empty(0),
             "images": np.zeros((1, size) if has_images else (0, 0)),
         }  # fmt: skip
 
@@ -80,9 +80,7 @@ class WorkingSet:
             dense[index] = value
         against = dense if image is None else image
         pieces = [(int(k[0]), int(k[-1]) + 1) for k in np.array_split(np.arange(n + 1), min(8, n + 1))]
-        map_shards(
-            lambda k0, k1: products(self.start, self.index, self.value, against, k0, k1, row), pieces, threads
-        )
+        map_shards(lambda k0, k1: products(self.start, self.index, self.value, against, k0, k1, row), pieces, threads)
         if image is None:
             dense[index] = 0.0
         else:
@@ -90,8 +88,8 @@ class WorkingSet:
         grown = np.empty((n + 1, n + 1))
         grown[:n, :n], grown[n], grown[:, n] = self.gram, row, row
         self.gram = grown
-        self.ell, self.alpha = np.append(self.ell, ell), np.append(self.alpha, 0.0)
-        self.idle = np.append(self.idle, 0)
+        self.ell, self.idle = np.append(self.ell, ell), np.append(self.idle, 0)
+        self.alpha = np.append(self.alpha, 0.0)
 
     def optimise(self, lam: float, tol: float) -> float:
         """Solve the programme from where it stands; returns how far from optimal it may be."""
@@ -111,7 +109,8 @@ class WorkingSet:
         at = int(self.start[-1])
         self.index[:n], self.value[:n] = self.index[:at][arena], self.value[:at][arena]
         self.start = np.concatenate([[0], np.cumsum(sizes[keep])])
-        self.ell, self.alpha, self.idle = self.ell[keep], self.alpha[keep], self.idle[keep]
+        for name in ("ell", "alpha", "idle"):
+            setattr(self, name, getattr(self, name)[keep])
         self.gram = np.ascontiguousarray(self.gram[np.ix_(keep, keep)])
         if len(self.images):
             self.images = self.images[keep]
@@ -128,10 +127,8 @@ class WorkingSet:
 
     def weights(self, lam: float, out: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
         """w(alpha), into out; with a kernel, its coefficients."""
-        pieces = [(k, min(k + _RANGE, len(out))) for k in range(0, len(out), _RANGE)]
-        if len(pieces) > 64:
-            step = -(-len(pieces) // 64)
-            pieces = [(k[0][0], k[-1][1]) for k in (pieces[j : j + step] for j in range(0, len(pieces), step))]
+        step = max(_RANGE, -(-len(out) // (64 * _RANGE)) * _RANGE)
+        pieces = [(low, min(low + step, len(out))) for low in range(0, len(out), step)]
         share = self.alpha / lam
         map_shards(
             lambda low, high: combine(self.start, self.index, self.value, share, low, high, out), pieces, threads
@@ -159,7 +156,7 @@ def products(start: Any, index: Any, value: Any, dense: Any, first: int, last: i
 
 @kernel
 def combine(start: Any, index: Any, value: Any, share: Any, low: int, high: int, out: Any) -> None:
-    """out = sum_k share_k psi_k, in the coordinates from low to high; cut into ranges that stay in a core's cache."""
+    """Write sum_k share_k psi_k into out, in the coordinates from low to high, cut into ranges that stay in a core's cache."""
     n = len(share)
     at = np.empty(n, np.int64)
     for k in range(n):

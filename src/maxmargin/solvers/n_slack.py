@@ -1,0 +1,509 @@
+"""n-slack cutting planes, with margin or slack rescaling (Cutting, algorithms 1 and 2).
+
+    min_{w, xi >= 0}  lam/2 |w|^2 + 1/M sum_m weight_m xi_m     such that   w . psi_m(y) >= ell_m(y) - xi_m   for all m and y
+
+Every example has a slack and a working set W_m of its own, which always has the plane of the truth:
+
+    repeat   for m = 1 .. M:   plane <- the oracle's answer at w;   if  ell - w . psi > xi_m + epsilon:  add it to W_m
+             after every `batch` new constraints:   w, xi <- the programme over all working sets
+    until    no constraint was added
+
+The programme has hundreds of thousands of constraints, so its Hessian is not kept. Its dual is solved where w is, one example's
+simplex at a time: mass moves from the plane of W_m with the smallest slope (and some mass) to the one with the largest,
+
+    v_a = ell_a - w . psi_a,      step = min( (v_a - v_b) / (kappa |psi_a - psi_b|^2), alpha_b ),      kappa = weight_m / (lam M)
+
+and examples whose slopes agree are left out until the next look at all of them. Precision is managed: epsilon begins at a quarter
+of the largest loss and is halved when a sweep adds nothing, until tol is reached; the programme is solved to a share of it. A
+plane without mass in `inactive` programmes is dropped.
+
+This epsilon is about each example's slack; with no violation above it the mean hinge is within epsilon of the programme's, so the
+gap is at most epsilon and what the programme lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+from maxmargin.inference import Engine
+from maxmargin.kernels import inner, kernel
+from maxmargin.parallel.threads import map_shards
+from maxmargin.solvers.bundle import check_rounds
+from maxmargin.solvers.joint_oracle import PlaneCache, joint_oracle
+from maxmargin.solvers.loop import Solver, State
+from maxmargin.solvers.one_slack import check_rescaling
+from maxmargin.solvers.oracles import OracleRun, earlier_of
+
+#: Examples that are asked about at a time, at least and at most; fewer where most violate, more where few do.
+_CHUNK, _LONGEST = 16, 8192
+#: Shards of a chunk.
+_SHARDS = 8
+#: The programme's gap, and an example's, as a share of epsilon; looks at all examples between two batches, and at a sweep's end.
+_PROGRAMME, _BLOCK, _LOOKS, _LAST_LOOKS = 0.2, 0.1, 2, 50
+#: Steps over one example's planes at a visit.
+_STEPS = 5
+#: Mass below this is rounding, and counts as none.
+_NO_MASS = 1e-15
+
+
+class Constraints(NamedTuple):
+    """The working sets: a linked list of planes for each example, planes in one arena."""
+
+    #: (M,): first plane of each example, -1 for none; mass of the truth; gap at the last look.
+    head: NDArray[np.int64]
+    truth: NDArray[np.float64]
+    gap: NDArray[np.float64]
+    #: (room,): the next plane of the example, its mass, constant, programmes without mass, where its entries begin.
+    next: NDArray[np.int64]
+    alpha: NDArray[np.float64]
+    ell: NDArray[np.float64]
+    idle: NDArray[np.int32]
+    start: NDArray[np.int64]
+    #: The arena: coordinate of a working vector, and value.
+    index: NDArray[np.int64]
+    value: NDArray[np.float64]
+    #: (2,): planes and entries in use.
+    filled: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, n: int) -> Constraints:
+        """Every example at the truth."""
+        return cls(
+            np.full(n, -1), np.ones(n), np.zeros(n), np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0, np.int32),
+            np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0), np.zeros(2, np.int64),
+        )  # fmt: skip
+
+    def with_room(self, planes: int, entries: int) -> Constraints:
+        """The same, with space for more."""
+        n, size = (int(k) for k in self.filled)
+        grown = self
+        if n + planes > len(self.alpha):
+            room = 2 * (n + planes)
+            names = ("next", "alpha", "ell", "idle")
+            grown = grown._replace(**{name: _longer(getattr(self, name), n, room) for name in names})
+            grown = grown._replace(start=_longer(self.start, n + 1, room + 1))
+        if size + entries > len(self.index):
+            room = 2 * (size + entries)
+            grown = grown._replace(index=_longer(self.index, size, room), value=_longer(self.value, size, room))
+        return grown
+
+
+def _longer(values: NDArray[Any], used: int, room: int) -> NDArray[Any]:
+    return np.concatenate([values[:used], np.empty(room - used, values.dtype)])
+
+
+@dataclass(kw_only=True)
+class NSlackState(State):
+    """The working sets, the weights, and the best of them."""
+
+    w: NDArray[np.float64]
+    best: NDArray[np.float64]
+    lam: float
+    s_head: NDArray[np.int64]
+    s_truth: NDArray[np.float64]
+    s_gap: NDArray[np.float64]
+    s_next: NDArray[np.int64]
+    s_alpha: NDArray[np.float64]
+    s_ell: NDArray[np.float64]
+    s_idle: NDArray[np.int32]
+    s_start: NDArray[np.int64]
+    s_index: NDArray[np.int64]
+    s_value: NDArray[np.float64]
+    s_filled: NDArray[np.int64]
+    epsilon: float = 0.0
+    n_programmes: int = 0
+    #: Constraints that the last sweep added; its share of examples that violate; the mean hinge, if w stood still in it.
+    n_added: int = 0
+    rate: float = 1.0
+    risk: float = np.nan
+
+    @property
+    def sets(self) -> Constraints:
+        """The working sets."""
+        return Constraints(*(getattr(self, f"s_{name}") for name in Constraints._fields))
+
+    @sets.setter
+    def sets(self, sets: Constraints) -> None:
+        for name in Constraints._fields:
+            setattr(self, f"s_{name}", getattr(sets, name))
+
+    @property
+    def n_constraints(self) -> int:
+        """Constraints of all examples."""
+        return int(self.s_filled[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dual state."""
+        return int(sum(array.nbytes for array in self.sets)) + self.w.nbytes + self.best.nbytes
+
+
+class NSlack(Solver):
+    """n-slack cutting planes.
+
+    Parameters
+    ----------
+    rescaling : "margin" or "slack"
+        How the task loss enters: as the margin that is asked for, or as the price of a violation.
+    batch : int
+        Constraints that are added before the programme is solved again.
+    inactive : int
+        Constraints without mass in so many programmes are dropped.
+    engine : "auto", str or engine
+        The max-oracle of factor graphs.
+    """
+
+    name = "n-slack"
+    requires = ("max-oracle",)
+
+    def __init__(
+        self, rescaling: str = "margin", batch: int = 100, inactive: int = 50, engine: str | Engine = "auto"
+    ) -> None:
+        self.rescaling = rescaling
+        self.batch = batch
+        self.inactive = inactive
+        self.engine = engine
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's parameters, the engine by name."""
+        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
+
+    def check_options(self, problem: Any) -> None:
+        """Refuse, in a sentence, options that cannot be."""
+        check_rescaling(self.rescaling)
+        check_rounds(1.0, self.inactive)
+        if isinstance(self.batch, bool) or not isinstance(self.batch, int | np.integer) or self.batch < 1:
+            raise OptionError(f"batch={self.batch!r} is not possible; it must be a whole number of at least 1.")
+
+    def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> NSlackRun:
+        """What does the work."""
+        return NSlackRun(self, problem, lam, random_state, threads)
+
+
+class NSlackRun(OracleRun[NSlackState]):
+    """One run."""
+
+    solver: NSlack
+    oracle: Any
+    state_type = NSlackState
+
+    def __init__(self, solver: NSlack, problem: Any, lam: float, random_state: Any, threads: int) -> None:
+        super().__init__(solver, problem, lam, random_state, threads)
+        self.oracle = joint_oracle(problem, solver.engine, solver.rescaling)
+        self.certificate, n = self.oracle.certificate, self.oracle.n_examples
+        self.cache = PlaneCache.empty(n, 1, _SHARDS, 8 * _CHUNK)
+        self.scale = self.oracle.weight / (lam * n)
+        # Room for one plane as weights; it is zero between uses.
+        self.dense = np.zeros(self.oracle.size)
+
+    def begin(self, earlier: NSlackState | None) -> NSlackState:
+        """The truth, w = 0; or earlier working sets, their masses moved towards the truth if lam is smaller than it was."""
+        zero = np.zeros(self.oracle.size)
+        sets = Constraints.empty(self.oracle.n_examples)
+        now = NSlackState(
+            w=zero, best=zero.copy(), lam=self.lam, **{f"s_{name}": array for name, array in sets._asdict().items()}
+        )
+        if earlier is not None:
+            earlier = earlier_of(now, earlier, ("w",))
+            sets = Constraints(*(array.copy() for array in earlier.sets))
+            share = min(1.0, self.lam / earlier.lam)
+            sets.alpha[:] *= share
+            sets.truth[:] = 1.0 - share * (1.0 - sets.truth)
+            now.sets, now.w = sets, earlier.w * (share * earlier.lam / self.lam)
+        return now
+
+    def steps(self, now: NSlackState, stop: Callable[[], bool]) -> None:
+        """One sweep over the examples."""
+        n, first, waiting = self.oracle.n_examples, 0, 0
+        hinges, picks, bounds = np.zeros(n), np.full(n, -1, np.int32), np.full(n, np.nan)
+        now.n_added, still = 0, True
+        while first < n and not stop():
+            # As many examples as should have the rest of a batch among them.
+            size = int(np.clip((self.solver.batch - waiting) / max(now.rate, 1e-9), _CHUNK, _LONGEST))
+            last = min(n, first + size)
+            self.ask(now, first, last, picks, hinges, bounds)
+            if now.epsilon == 0.0:
+                # The first answers are for w = 0, where hinges are losses.
+                now.epsilon = max(0.25 * float(hinges[first:last].max()), self.tol)
+            more = self.add_violated(now, first, last, picks, hinges)
+            now.rate += 0.2 * (more / (last - first) - now.rate)
+            waiting += more
+            now.n_added += more
+            first = last
+            if waiting >= self.solver.batch:
+                self.solve_programme(now, _LOOKS)
+                still, waiting = False, 0
+        if waiting:
+            still = False
+        known = np.where(np.isnan(bounds), hinges, bounds)
+        now.risk = self.mean(known) if still and first == n else np.nan
+        if not np.isnan(now.risk):
+            self.keep(now, now.risk)
+            now.next_check = min(now.next_check, now.n_passes + 1)
+        if now.n_added:
+            self.solve_programme(now, _LAST_LOOKS)
+            now.sets = dropped(now.sets, int(self.solver.inactive))
+        else:
+            # At tol, what is left of the gap is the programme's, and a smaller epsilon makes that more precise.
+            now.epsilon = max(self.tol, 0.5 * now.epsilon) if now.epsilon > self.tol else 0.5 * now.epsilon
+            self.solve_programme(now, _LAST_LOOKS)
+
+    def ask(self, now: NSlackState, first: int, last: int, picks: Any, hinges: Any, bounds: Any) -> None:
+        """The oracle's answers for some examples at w, in the cache."""
+        cuts = np.linspace(first, last, min(_SHARDS, last - first) + 1).astype(int).tolist()
+        self.cache.n_planes[first:last] = 0
+        self.cache.filled[:] = self.cache.segment[:-1]
+        done = cuts[:-1]
+
+        def search(shard: int, _: int) -> None:
+            done[shard] = self.oracle.search(
+                shard, done[shard], cuts[shard + 1], now.w, self.cache, 0, picks, hinges, bounds
+            )
+
+        left = list(range(len(done)))
+        while left:
+            map_shards(search, [(shard, shard) for shard in left], self.threads)
+            left = [shard for shard in left if done[shard] < cuts[shard + 1]]
+            if left:
+                pieces = [(a, b) for a, b in zip(cuts[:-1], done, strict=True)]
+                pieces += [(last, last)] * (_SHARDS - len(pieces))
+                self.cache = self.cache.with_room(pieces, self.oracle.widest)
+        now.n_oracle_calls += last - first
+
+    def add_violated(self, now: NSlackState, first: int, last: int, picks: Any, hinges: Any) -> int:
+        """Add the planes of the examples from first to last that are violated by more than epsilon; returns their number."""
+        chosen = np.arange(first, last)
+        violated(now.sets, now.w, chosen, now.epsilon, hinges, picks)
+        chosen = chosen[picks[chosen] >= 0]
+        if not len(chosen):
+            return 0
+        starts, indices, values, ells = self.oracle.rows(self.cache, chosen)
+        now.sets = now.sets.with_room(len(chosen), len(indices))
+        append(now.sets, chosen, starts, indices, values, ells)
+        return len(chosen)
+
+    def solve_programme(self, now: NSlackState, looks: int) -> None:
+        """Improve the masses: the examples that are not settled, then all of them, until the gap is a share of epsilon."""
+        now.n_programmes += 1
+        sets, n = now.sets, self.oracle.n_examples
+        for _ in range(looks):
+            gap = improve(sets, now.w, self.scale, self.oracle.weight, self.dense, 0.0) / n
+            if gap <= _PROGRAMME * now.epsilon:
+                break
+            for _ in range(5):
+                if (
+                    improve(sets, now.w, self.scale, self.oracle.weight, self.dense, _BLOCK * now.epsilon) / n
+                    <= 0.5 * gap
+                ):
+                    break
+        k = int(sets.filled[0])
+        sets.idle[:k] = np.where(sets.alpha[:k] > 0.0, 0, sets.idle[:k] + 1)
+
+    def measure(self, now: NSlackState, off_schedule: bool) -> dict[str, float]:
+        """The dual value of the masses; the primal too, if the last sweep moved nothing, or by a call for every example."""
+        n = self.oracle.n_examples
+        # Made afresh: a million small steps leave their rounding in w.
+        linear = weights_of(now.sets, self.scale, self.oracle.weight, now.w)
+        now.dual = max(now.dual, linear / n - self.regulariser(now.w))
+        if np.isnan(now.risk) and (off_schedule or now.n_passes >= now.next_check):
+            hinges, picks, bounds = np.zeros(n), np.full(n, -1, np.int32), np.full(n, np.nan)
+            for first in range(0, n, _LONGEST):
+                self.ask(now, first, min(first + _LONGEST, n), picks, hinges, bounds)
+            self.keep(now, self.mean(np.where(np.isnan(bounds), hinges, bounds)))
+        if not off_schedule:
+            now.next_check = now.n_passes + 1 + now.n_passes // 4
+        return {"n_constraints": now.n_constraints, "epsilon": now.epsilon, "n_programmes": now.n_programmes}
+
+    def keep(self, now: NSlackState, risk: float) -> None:
+        """Take note of weights with a better value."""
+        primal = self.regulariser(now.w) + risk
+        if primal < now.primal:
+            now.primal = primal
+            now.best[:] = now.w
+
+    def weights(self, now: NSlackState) -> NDArray[np.float64]:
+        """The flat weights of the best primal value."""
+        return np.asarray(self.oracle.flat(now.best))
+
+    def options(self, now: NSlackState) -> dict[str, Any]:
+        """The oracle, the constraints, and those with mass."""
+        support = int(np.count_nonzero(now.s_alpha[: now.n_constraints]))
+        return {**super().options(now), "support_vectors": support, "constraints": now.n_constraints}
+
+
+def dropped(sets: Constraints, most: int) -> Constraints:
+    """The working sets without the constraints that had no mass in the last `most` programmes."""
+    n = int(sets.filled[0])
+    if not (sets.idle[:n] >= most).any():
+        return sets
+    made = sets._replace(
+        head=np.full(len(sets.head), -1), next=sets.next.copy(), alpha=sets.alpha.copy(), ell=sets.ell.copy(),
+        idle=sets.idle.copy(), start=sets.start.copy(), index=sets.index.copy(), value=sets.value.copy(),
+        filled=np.zeros(2, np.int64),
+    )  # fmt: skip
+    keep_used(sets, most, made)
+    return made
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@inner
+def slope_of(a: int, ell: Any, start: Any, index: Any, value: Any, w: Any) -> float:
+    """ell_a - w . psi_a."""
+    slope = ell[a]
+    for e in range(start[a], start[a + 1]):
+        slope -= value[e] * w[index[e]]
+    return float(slope)
+
+
+@kernel
+def violated(sets: Any, w: Any, chosen: Any, epsilon: float, hinges: Any, picks: Any) -> None:
+    """Leave those of the picks whose slope is more than epsilon above the example's slack; the others become -1."""
+    head, following, ell, start, index, value = sets.head, sets.next, sets.ell, sets.start, sets.index, sets.value
+    for m in chosen:
+        if picks[m] >= 0:
+            slack = 0.0
+            a = head[m]
+            while a >= 0:
+                slack = max(slack, slope_of(a, ell, start, index, value, w))
+                a = following[a]
+            if not hinges[m] > slack + epsilon:
+                picks[m] = -1
+
+
+@kernel
+def append(sets: Any, chosen: Any, starts: Any, indices: Any, values: Any, ells: Any) -> None:
+    """Add planes, one for each example chosen; there is room."""
+    head, following, alpha, ell, idle, start, index, value, filled, gap = (
+        sets.head, sets.next, sets.alpha, sets.ell, sets.idle, sets.start, sets.index, sets.value, sets.filled, sets.gap,
+    )  # fmt: skip
+    for k in range(len(chosen)):
+        a, at, m = filled[0], filled[1], chosen[k]
+        start[a] = at
+        for e in range(starts[k], starts[k + 1]):
+            index[at], value[at] = indices[e], values[e]
+            at += 1
+        start[a + 1] = at
+        alpha[a], ell[a], idle[a], following[a], head[m] = 0.0, ells[k], 0, head[m], a
+        # Not settled.
+        gap[m] = np.inf
+        filled[0], filled[1] = a + 1, at
+
+
+@inner
+def squared_distance(a: int, b: int, start: Any, index: Any, value: Any, dense: Any) -> float:
+    """|psi_a - psi_b|^2, where b = -1 is the truth, psi = 0; `dense` is zero, and is so again afterwards."""
+    if b < 0 or a < 0:
+        only, total = max(a, b), 0.0
+        for e in range(start[only], start[only + 1]):
+            total += value[e] ** 2
+        return total
+    for e in range(start[b], start[b + 1]):
+        dense[index[e]] = value[e]
+    total = 0.0
+    for e in range(start[a], start[a + 1]):
+        other = dense[index[e]]
+        total += (value[e] - other) ** 2 - other**2
+    for e in range(start[b], start[b + 1]):
+        total += value[e] ** 2
+        dense[index[e]] = 0.0
+    return max(total, 0.0)
+
+
+@kernel
+def improve(sets: Any, w: Any, scale: Any, weight: Any, dense: Any, settled: float) -> float:
+    """One pass over the examples whose gap was above `settled`; returns the sum of weight_m times their gaps before it."""
+    head, truth, gaps, following, alpha, ell, start, index, value = (
+        sets.head, sets.truth, sets.gap, sets.next, sets.alpha, sets.ell, sets.start, sets.index, sets.value,
+    )  # fmt: skip
+    total = 0.0
+    for m in range(len(head)):
+        if head[m] < 0 or not gaps[m] >= settled:
+            continue
+        for step_number in range(_STEPS):
+            best, worst, top, low, mean = -1, -2, 0.0, np.inf, 0.0
+            if truth[m] > 0.0:
+                worst, low = -1, 0.0
+            a = head[m]
+            while a >= 0:
+                v = slope_of(a, ell, start, index, value, w)
+                mean += alpha[a] * v
+                if v > top:
+                    best, top = a, v
+                if alpha[a] > 0.0 and v < low:
+                    worst, low = a, v
+                a = following[a]
+            if step_number == 0:
+                gaps[m] = top - mean
+                total += weight[m] * (top - mean)
+            if not top - low > 0.5 * settled or best == worst:
+                break
+            mass = truth[m] if worst == -1 else alpha[worst]
+            curvature = scale[m] * squared_distance(best, worst, start, index, value, dense)
+            step = mass
+            if curvature * step > top - low:
+                step = (top - low) / curvature
+            if mass - step <= _NO_MASS:
+                step = mass
+            if worst == -1:
+                truth[m] = mass - step
+            else:
+                alpha[worst] = mass - step
+                for e in range(start[worst], start[worst + 1]):
+                    w[index[e]] -= scale[m] * step * value[e]
+            if best == -1:
+                truth[m] += step
+            else:
+                alpha[best] += step
+                for e in range(start[best], start[best + 1]):
+                    w[index[e]] += scale[m] * step * value[e]
+            if following[head[m]] < 0 and step < mass:
+                # One plane and the truth: that was the optimum.
+                break
+    return total
+
+
+@kernel
+def weights_of(sets: Any, scale: Any, weight: Any, w: Any) -> float:
+    """Make w afresh from the masses; returns sum_m weight_m alpha_m . ell_m."""
+    head, following, alpha, ell, start, index, value = (
+        sets.head, sets.next, sets.alpha, sets.ell, sets.start, sets.index, sets.value,
+    )  # fmt: skip
+    w[:] = 0.0
+    total = 0.0
+    for m in range(len(head)):
+        a = head[m]
+        while a >= 0:
+            if alpha[a] > 0.0:
+                total += weight[m] * alpha[a] * ell[a]
+                for e in range(start[a], start[a + 1]):
+                    w[index[e]] += scale[m] * alpha[a] * value[e]
+            a = following[a]
+    return total
+
+
+@kernel
+def keep_used(sets: Any, most: int, made: Any) -> None:
+    """Copy the constraints that are in use, in the order of the examples, which makes later passes run through memory."""
+    n, at = 0, 0
+    for m in range(len(sets.head)):
+        a = sets.head[m]
+        while a >= 0:
+            if sets.idle[a] < most or sets.alpha[a] > 0.0:
+                made.start[n], made.alpha[n], made.ell[n], made.idle[n] = at, sets.alpha[a], sets.ell[a], sets.idle[a]
+                made.next[n] = made.head[m]
+                made.head[m] = n
+                for e in range(sets.start[a], sets.start[a + 1]):
+                    made.index[at], made.value[at] = sets.index[e], sets.value[e]
+                    at += 1
+                n += 1
+                made.start[n] = at
+            a = sets.next[a]
+    made.filled[0], made.filled[1] = n, at
