@@ -1,15 +1,23 @@
-"""LIBSVM's multi-label text: reading, writing, and the sentence for every line that is wrong."""
+"""Labelled rows in SVM-light's and LIBSVM's text: reading, writing, and the sentence for every line that is wrong."""
 
 import bz2
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.formats import svmlight
 from maxmargin.formats.multilabel import MultiLabelData
-from maxmargin.formats.svmlight import read_libsvm_multilabel, write_libsvm_multilabel
+from maxmargin.formats.svmlight import (
+    ClassData,
+    read_libsvm_multilabel,
+    read_svmlight,
+    read_svmlight_classes,
+    write_libsvm_multilabel,
+    write_svmlight_classes,
+)
 
 GOOD = "# head\n2,10 1:0.5 3:-2e-1\n\n 2:1\n3:4 # no label\n10\n2\t1:0\n"
 
@@ -98,7 +106,8 @@ def test_labels(tmp_path):
         ("1 -0:1\n", r"line 1: the index of '-0:1' is not a nonnegative integer"),
         ("1 +3:1\n", r"line 1: the index of '\+3:1' is not a nonnegative integer"),
         ("1 1.0:1\n", r"line 1: the index of '1.0:1' is not a nonnegative integer"),
-        ("qid:3 1:1\n", r"line 1: the index of 'qid:3' is not a nonnegative integer"),
+        ("1 1:1\n1 qid:x 1:1\n", r"line 2: 'qid:x' was found where 'qid:NUMBER' was expected"),
+        ("1 1:1 qid:3\n", r"line 1: the index of 'qid:3' is not a nonnegative integer"),
         ("1 1:1:2\n", r"line 1: the value of '1:1:2' is not a finite number"),
         ("1 1:x\n", r"line 1: the value of '1:x' is not a finite number"),
         ("1 1:nan\n", r"line 1: the value of '1:nan' is not a finite number"),
@@ -160,3 +169,84 @@ def test_what_cannot_be_written(tmp_path, value, label, match):
     with pytest.raises(DataError, match=match):
         write_libsvm_multilabel(tmp_path / "out.svm", data)
     assert not list(tmp_path.iterdir())
+
+
+# ------------------------------------------------------------------------------------------------- one label a line
+
+
+@pytest.mark.parametrize("zero_based", [False, True])
+@pytest.mark.parametrize("labels", [[-1, 1], [3, 7, 12], [0]])
+def test_the_same_as_another_reader(tmp_path, zero_based, labels):
+    """As scikit-learn reads what scikit-learn has written, over more lines than are parsed at a time."""
+    rng = np.random.default_rng(len(labels))
+    n = svmlight._BLOCK_LINES + 100
+    X = rng.standard_normal((n, 9)) * (rng.random((n, 9)) < 0.3)
+    X[0, [0, -1]] = 1
+    y = rng.choice(labels, n)
+    path = tmp_path / "set.svm"
+    dump_svmlight_file(X, y, str(path), zero_based=zero_based, query_id=np.arange(n) // 3, comment="of scikit-learn")
+    expected, truth = load_svmlight_file(str(path))
+    data = read_svmlight_classes(path)
+    assert data.y.dtype == np.int64
+    np.testing.assert_array_equal(data.y, truth)
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(data.X, name), getattr(expected, name))
+    assert data.feature_names == [str(k) for k in range(1 - zero_based, 10 - zero_based)]
+
+
+def test_an_error_far_down_has_its_line(tmp_path):
+    lines = ["1 1:1\n"] * (2 * svmlight._BLOCK_LINES + 1)
+    lines[svmlight._BLOCK_LINES + 5] = "1 2:1 2:3\n"
+    with pytest.raises(DataError, match=rf"line {svmlight._BLOCK_LINES + 6}: the index 2 comes after 2"):
+        read_svmlight_classes(write(tmp_path, "".join(lines)))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "labels"),
+    [
+        (["+1", "-1", "1", "01"], [1, -1, 1, 1]),
+        (["1.0", "2.", "-3"], [1, 2, -3]),
+        (["0", "1"], [0, 1]),
+        (["cat", "1", "+1"], ["cat", "1", "+1"]),
+        (["1.5", "2"], ["1.5", "2"]),
+        (["1", "", "3"], [1, None, 3]),
+    ],
+)
+def test_what_labels_are(tmp_path, tokens, labels):
+    path = write(tmp_path, "".join(f"{token} 1:1\n" for token in tokens))
+    y = read_svmlight_classes(path).y
+    assert y.tolist() == labels
+    assert y.dtype.kind == ("O" if None in labels else "U" if isinstance(labels[0], str) else "i")
+    assert read_svmlight(path).one_label_each() == ("" not in tokens)
+
+
+def test_labels_that_are_known(tmp_path):
+    path = write(tmp_path, "+1 1:1\n0 1:1\n-1.0 1:1\n 1:2\n")
+    assert read_svmlight_classes(path, classes=[-1, 1]).y.tolist() == [1, None, -1, None]
+    assert read_svmlight_classes(path, classes=[-1.0, 0.0, 1.0]).y.tolist() == [1, 0, -1, None]
+    with pytest.raises(DataError, match=r"line 3: the label '-1.0' is not among the 2 known labels"):
+        read_svmlight_classes(path, classes=[0, 1])
+    with pytest.raises(DataError, match=r"line 1: the label '\+1' is not among the 2 known labels"):
+        read_svmlight_classes(path, classes=["1", "cat"])
+    with pytest.raises(DataError, match=r"line 2: the label '1,2' holds several"):
+        read_svmlight_classes(write(tmp_path, "1 1:1\n1,2 1:1\n"))
+    assert not read_svmlight(write(tmp_path, "1 1:1\n1,2 1:1\n")).one_label_each()
+
+
+def test_query_numbers_are_skipped(tmp_path):
+    data = read_svmlight_classes(write(tmp_path, "2 qid:1 1:0.5\n1\tqid:1\t2:3\n3 qid:7\n"))
+    np.testing.assert_array_equal(data.X.toarray(), [[0.5, 0], [0, 3], [0, 0]])
+    assert data.y.tolist() == [2, 1, 3]
+
+
+@pytest.mark.parametrize("y", [np.array([3, -1, 2]), np.array(["a", "b", "a"]), np.array([1, None, 2], object)])
+def test_round_trip_of_classes(tmp_path, y):
+    X = np.array([[0.1, 0], [0, 0], [1e-300, -1 / 3]])
+    path = tmp_path / "out.svm"
+    write_svmlight_classes(path, ClassData(X, y, ["1", "2"]))
+    back = read_svmlight_classes(path)
+    np.testing.assert_array_equal(back.X.toarray(), X)
+    assert back.y.tolist() == y.tolist()
+    with pytest.raises(DataError, match=r"The label 'a:b' cannot be written"):
+        write_svmlight_classes(path, ClassData(X[:1], np.array(["a:b"]), ["1", "2"]))
+    assert read_svmlight_classes(path).y.tolist() == y.tolist()

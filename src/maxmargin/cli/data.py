@@ -2,18 +2,20 @@
 
 Conventions
 -----------
-The ending decides: ``.arff`` is Mulan, ``.svm``, ``.libsvm`` and ``.txt`` are LIBSVM's text, each also with ``.gz``, ``.xz``
-or ``.bz2`` after it; ``.npz`` holds graphs (`formats.graphs`), or sequences or rows (`cli.arrays`). Labels go by their names.
+The ending decides, unless ``--format`` does: ``.arff`` is Mulan, ``.svm``, ``.libsvm`` and ``.txt`` are LIBSVM's text, ``.hmm`` is
+SVM-hmm's, ``.conll`` has words in columns, each also with ``.gz``, ``.xz`` or ``.bz2`` after it; ``.npz`` holds graphs
+(`formats.graphs`), or sequences or rows (`cli.arrays`). Labels go by their names.
 
 What a file holds says its task, if neither ``--task`` nor a model does: LIBSVM's text with one label on every line, and an npz
 with one label a row, are binary or multi-class, by the number of labels.
+
+Words in columns become numbers in the model, by its `TextFeatures`, so that it can read words again; ``--features`` says which.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +23,21 @@ from maxmargin.cli.names import TASKS
 from maxmargin.errors import DataError, OptionError
 
 if TYPE_CHECKING:
+    from maxmargin.features import TextFeatures
     from maxmargin.formats import MultiLabelData
 
 _COMPRESSED = (".gz", ".xz", ".bz2")
-_LIBSVM = (".svm", ".libsvm", ".txt")
-_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_FORMATS = {
+    ".arff": "arff",
+    ".svm": "libsvm",
+    ".libsvm": "libsvm",
+    ".txt": "libsvm",
+    ".hmm": "svm-hmm",
+    ".conll": "conll",
+    ".npz": "npz",
+}
+#: What DATA is, for ``--help``.
+DATA_HELP = ".arff, .svm, .libsvm, .txt, .hmm, .conll or .npz file"
 _CLASSES = ("binary", "multi-class")
 
 
@@ -39,6 +51,11 @@ class Dataset:
     #: None if the file has no labels.
     targets: Any
     feature_names: list[str] | None
+    format: str
+    #: Words in columns: all columns of each sentence, as the file has them.
+    columns: Any = None
+    #: Parameters that an estimator needs to be trained on this.
+    parameters: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.inputs) if self.task in ("chain", "graph") else int(self.inputs.shape[0])
@@ -46,7 +63,8 @@ class Dataset:
     def labelled(self) -> Dataset:
         """The same, after a look whether there are labels."""
         if self.targets is None:
-            raise DataError(f"{self.path} has no labels to compare with: the array 'y' is missing.")
+            missing = "a column of tags" if self.format == "conll" else "the array 'y'"
+            raise DataError(f"{self.path} has no labels to compare with: {missing} is missing.")
         return self
 
 
@@ -63,9 +81,12 @@ class NamedColumns:
         return np.array(self.values, dtype=dtype) if copy else np.asarray(self.values, dtype=dtype)
 
 
-def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Options that say how to read data."""
+def add_data_options(parser: argparse.ArgumentParser, training: bool = False) -> None:
+    """Options that say how to read data; with some that only training needs, since a model knows the rest."""
     parser.add_argument("--task", choices=TASKS, help="by default guessed from the data")
+    parser.add_argument(
+        "--format", choices=sorted(set(_FORMATS.values())), help="of the data files (default: by their ending)"
+    )
     parser.add_argument(
         "--xml", metavar="FILE", help="Mulan XML that names the labels of an ARFF file (default: beside it)"
     )
@@ -73,6 +94,12 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
         "--n-labels", type=int, metavar="N", help="the last N attributes of an ARFF file are the labels"
     )
     parser.add_argument("--split", type=int, metavar="N", help="of an .npz file, use what has N in the array 'split'")
+    if training:
+        parser.add_argument(
+            "--features",
+            choices=("chunking", "tagging", "words"),
+            help="of words in columns (default: chunking with parts of speech between words and tags, else tagging)",
+        )
 
 
 def read_data(path: str, args: argparse.Namespace, model: Any = None) -> Dataset:
@@ -86,12 +113,14 @@ def read_data(path: str, args: argparse.Namespace, model: Any = None) -> Dataset
     model : estimator, optional
         Its labels and features must be those of the file.
     """
-    kind = _kind(path)
+    kind = args.format or _kind(path)
     if model is not None and args.task not in (None, model.task):
         raise OptionError(f"--task is {args.task}, but the model is for the task {model.task}.")
-    if kind == "npz":
-        return _read_npz(path, args, model)
-    return _read_libsvm(path, args, model) if kind == "libsvm" else _read_arff(path, args, model)
+    if kind != "conll" and getattr(args, "features", None) is not None:
+        raise OptionError(f"--features is for words in columns, and {path} holds numbers.")
+    if kind != "conll" and hasattr(model, "vectoriser_"):
+        raise DataError(f"{path} holds numbers, but the model was trained on words or named features.")
+    return _READERS[kind](path, args, model)
 
 
 def _task(path: str, found: str, possible: tuple[str, ...], args: argparse.Namespace, model: Any) -> str:
@@ -108,16 +137,13 @@ def _kind(path: str) -> str:
     suffix = name.suffix.lower()
     if suffix in _COMPRESSED:
         suffix = PurePath(name.stem).suffix.lower()
-    if suffix == ".arff":
-        return "arff"
-    if suffix in _LIBSVM:
-        return "libsvm"
-    if suffix == ".npz":
-        return "npz"
-    raise DataError(
-        f"{path}: the ending says nothing about the format; expected .arff (Mulan), .svm, .libsvm or .txt (LIBSVM), "
-        "possibly with .gz, .xz or .bz2 after it, or .npz (graphs, sequences, rows)."
-    )
+    if suffix not in _FORMATS:
+        raise DataError(
+            f"{path}: the ending says nothing about the format; expected .arff (Mulan), .svm, .libsvm or .txt (LIBSVM), .hmm "
+            "(SVM-hmm) or .conll (words in columns), possibly with .gz, .xz or .bz2 after it, or .npz (graphs, sequences, "
+            "rows), or --format."
+        )
+    return _FORMATS[suffix]
 
 
 def _classes_or(labels: list[Any] | None) -> str:
@@ -147,7 +173,7 @@ def _read_npz(path: str, args: argparse.Namespace, model: Any) -> Dataset:
         task = _task(path, data.kind, (data.kind,), args, model)
     if task == "multi-label" and model is None and data.class_names is not None:
         targets = NamedColumns(targets, data.class_names)
-    return Dataset(path, task, data.inputs, targets, None)
+    return Dataset(path, task, data.inputs, targets, None, "npz")
 
 
 def _read_graphs(path: str, args: argparse.Namespace, task: str) -> Dataset:
@@ -159,7 +185,7 @@ def _read_graphs(path: str, args: argparse.Namespace, task: str) -> Dataset:
     if all(name.isdigit() for name in names) or len(set(names)) < len(names):
         names = list(range(len(names)))
     labels = [[names[k] if k >= 0 else None for k in row.tolist()] for row in data.labels]
-    return Dataset(path, task, data.graphs, labels, None)
+    return Dataset(path, task, data.graphs, labels, None, "npz")
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -167,50 +193,79 @@ def _read_graphs(path: str, args: argparse.Namespace, task: str) -> Dataset:
 
 
 def _read_libsvm(path: str, args: argparse.Namespace, model: Any) -> Dataset:
-    from maxmargin.formats import read_libsvm_multilabel
+    from maxmargin.formats import read_svmlight
 
     if model is None:
-        data = read_libsvm_multilabel(path)
-        single = bool((data.Y.sum(axis=1) == 1).all())
-        found = _classes_or(_one_label(data, None)) if single else "multi-label"
+        rows = read_svmlight(path)
+        single = rows.one_label_each()
+        found = _classes_or(rows.classes().y.tolist()) if single else "multi-label"
         task = _task(path, found, (*_CLASSES, "multi-label") if single else ("multi-label",), args, None)
     else:
         task = _task(path, "multi-label", (*_CLASSES, "multi-label"), args, model)
         names = known_feature_names(model)
-        data = read_libsvm_multilabel(
-            path,
-            n_features=model.n_features_in_,
-            label_names=_spellings(model),
-            # The first index of the training file decides for all: a test file need not have that feature.
-            zero_based="auto" if names is None or names[0] not in ("0", "1") else names[0] == "0",
-        )
+        # The first index of the training file decides for all: a test file need not have that feature.
+        zero_based: Any = "auto" if names is None or names[0] not in ("0", "1") else names[0] == "0"
+        rows = read_svmlight(path, model.n_features_in_, zero_based)
     if task == "multi-label":
-        return _multi_label(path, data, model)
-    check_feature_names(path, data.feature_names, model)
-    return Dataset(path, task, data.X, _one_label(data, model), data.feature_names)
+        names = None if model is None else [str(label) for label in model.classes_]
+        return _multi_label(path, rows.multi_label(names), model, "libsvm")
+    check_feature_names(path, rows.feature_names, model)
+    labels = rows.classes(None if model is None else model.classes_.tolist()).y.tolist()
+    return Dataset(path, task, rows.X, labels, rows.feature_names, "libsvm")
 
 
-def _spellings(model: Any) -> list[str]:
-    """The labels as a file may have them: of a classifier, 1 is also +1, and 0, if it is no class, is an unknown one."""
-    names = [str(label) for label in model.classes_]
-    if model.task == "multi-label" or not _all_whole(names):
-        return names
-    return [*names, *(f"+{name}" for name in names if name[0] != "-"), *([] if "0" in names else ["0"])]
+# --------------------------------------------------------------------------------------------------------------------
+# Sequences
 
 
-def _one_label(data: MultiLabelData, model: Any) -> list[Any]:
-    """The label of each example, a number if all are; None where there is none that the model knows."""
-    names: list[Any] = list(data.label_names)
-    if _all_whole(names):
-        names = [int(name) for name in names]
-        if model is not None and 0 not in model.classes_.tolist():
-            names = [name or None for name in names]
-    first = data.Y.argmax(axis=1)
-    return [names[k] if n == 1 else None for k, n in zip(first, data.Y.sum(axis=1), strict=True)]
+def _read_svm_hmm(path: str, args: argparse.Namespace, model: Any) -> Dataset:
+    from maxmargin.formats import read_svm_hmm
+
+    task = _task(path, "chain", ("chain",), args, model)
+    data = read_svm_hmm(path, None if model is None else model.n_features_in_)
+    names = [str(index) for index in range(1, int(data.X.shape[1]) + 1)]
+    check_feature_names(path, names, model)
+    tags = data.tag_lists()
+    if model is not None:
+        known = set(model.classes_.tolist())
+        # SVM-hmm counts tags from 1: a 0 that is no tag is one that is not known.
+        tags = [[None if tag == 0 and tag not in known else tag for tag in row] for row in tags]
+    return Dataset(path, task, data.sequences(), tags, names, "svm-hmm")
 
 
-def _all_whole(names: list[str]) -> bool:
-    return all(_INTEGER.fullmatch(name) for name in names)
+def _read_conll(path: str, args: argparse.Namespace, model: Any) -> Dataset:
+    from maxmargin.formats import read_conll
+
+    task = _task(path, "chain", ("chain",), args, model)
+    if model is None:
+        sentences, tags = read_conll(path)
+        features = _text_features(path, getattr(args, "features", None), len(sentences[0][0]))
+        return Dataset(path, task, sentences, tags, None, "conll", parameters={"features": features})
+    names = getattr(getattr(model, "features", None), "columns", None)
+    if names is None:
+        raise DataError(f"{path} holds words, but the model was not trained on words.")
+    columns, _ = read_conll(path, tagged=False)
+    width, found = len(names), len(columns[0][0])
+    if found not in (width, width + 1):
+        raise DataError(f"{path} has {found} columns; the model reads {', '.join(names)}, and a tag may follow.")
+    if found == width:
+        return Dataset(path, task, columns, None, None, "conll", columns)
+    sentences = [[row[:-1] for row in rows] for rows in columns]
+    return Dataset(path, task, sentences, [[row[-1] for row in rows] for rows in columns], None, "conll", columns)
+
+
+def _text_features(path: str, name: str | None, width: int) -> TextFeatures:
+    """The features that ``--features`` names, of words with so many columns."""
+    from maxmargin.features import TextFeatures
+
+    columns = ("word", "pos", *(f"column{k}" for k in range(3, width + 1)))[:width]
+    if name is None:
+        name = "tagging" if width == 1 else "chunking"
+    if name == "chunking" and width == 1:
+        raise OptionError(f"--features is chunking, but {path} has no column between the word and the tag.")
+    if name == "words":
+        return TextFeatures(columns=columns)
+    return TextFeatures.chunking(columns=columns) if name == "chunking" else TextFeatures.tagging(columns=columns)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -220,7 +275,7 @@ def _all_whole(names: list[str]) -> bool:
 def _read_arff(path: str, args: argparse.Namespace, model: Any) -> Dataset:
     task = _task(path, "multi-label", ("multi-label", "binary"), args, model)
     if task == "multi-label":
-        return _multi_label(path, _read_mulan(path, args, model), model)
+        return _multi_label(path, _read_mulan(path, args, model), model, "arff")
     from maxmargin.formats import read_mulan
 
     n_labels = 1 if args.xml is None and args.n_labels is None else args.n_labels
@@ -228,7 +283,7 @@ def _read_arff(path: str, args: argparse.Namespace, model: Any) -> Dataset:
     if len(data.label_names) != 1:
         raise DataError(f"{path} has {len(data.label_names)} labels; the task binary needs one, of zeros and ones.")
     check_feature_names(path, data.feature_names, model)
-    return Dataset(path, task, data.X, data.Y[:, 0].tolist(), data.feature_names)
+    return Dataset(path, task, data.X, data.Y[:, 0].tolist(), data.feature_names, "arff")
 
 
 def _read_mulan(path: str, args: argparse.Namespace, model: Any) -> MultiLabelData:
@@ -251,9 +306,9 @@ def _read_mulan(path: str, args: argparse.Namespace, model: Any) -> MultiLabelDa
 # Names
 
 
-def _multi_label(path: str, data: MultiLabelData, model: Any) -> Dataset:
+def _multi_label(path: str, data: MultiLabelData, model: Any, kind: str) -> Dataset:
     targets = NamedColumns(data.Y, data.label_names) if model is None else _columns_of(model, data, path)
-    return Dataset(path, "multi-label", data.X, targets, data.feature_names)
+    return Dataset(path, "multi-label", data.X, targets, data.feature_names, kind)
 
 
 def _columns_of(model: Any, data: MultiLabelData, path: str) -> Any:
@@ -287,3 +342,12 @@ def known_feature_names(model: Any) -> list[str] | None:
     if names is None:
         names = getattr(model, "_feature_names", None)
     return None if names is None else [str(name) for name in names]
+
+
+_READERS = {
+    "arff": _read_arff,
+    "conll": _read_conll,
+    "libsvm": _read_libsvm,
+    "npz": _read_npz,
+    "svm-hmm": _read_svm_hmm,
+}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from maxmargin.cli.data import Dataset
 from maxmargin.errors import DataError
+from maxmargin.reporting.chunks import ChunkScores, are_chunk_tags, chunk_scores
 
 NAMES = {
     "accuracy": "accuracy",
@@ -18,16 +20,25 @@ NAMES = {
     "node_accuracy": "node accuracy",
     "tag_accuracy": "tag accuracy",
     "sequence_accuracy": "sequence accuracy",
+    "chunk_precision": "chunk precision",
+    "chunk_recall": "chunk recall",
+    "chunk_f1": "chunk F1",
     "open_labels": "labels left open by the relaxation",
 }
 
 
 def evaluate_model(model: Any, data: Dataset) -> dict[str, float]:
     """Predict a data set and compare with its labels."""
+    return compare(model, data)[0]
+
+
+def compare(model: Any, data: Dataset) -> tuple[dict[str, float], ChunkScores | None]:
+    """The figures of `evaluate_model` and, if the tags are those of chunks, the figures of each type of chunk."""
     targets = data.labelled().targets
     if data.task in ("binary", "multi-class"):
-        return {"accuracy": model.score(data.inputs, targets)}
+        return {"accuracy": model.score(data.inputs, targets)}, None
     problem, found = model._predict(data.inputs)
+    chunks = None
     if data.task == "multi-label":
         predicted = found.labels.reshape(-1, len(model.classes_)) == 1
         truth = np.asarray(targets) == 1
@@ -35,10 +46,17 @@ def evaluate_model(model: Any, data: Dataset) -> dict[str, float]:
             raise DataError(f"{data.path} has labels of shape {truth.shape}; the model predicts {predicted.shape}.")
         metrics = multi_label_metrics(truth, predicted)
     else:
-        metrics = labeling_metrics(data.task, targets, model._present(found.labels, problem))
+        labels = model._present(found.labels, problem)
+        metrics = labeling_metrics(data.task, targets, labels)
+        if data.task == "chain" and are_chunk_tags([*model.classes_.tolist(), *chain.from_iterable(targets)]):
+            chunks = chunk_scores(targets, [row.tolist() for row in labels])
+            overall = chunks.overall
+            metrics |= {
+                "chunk_precision": overall.precision, "chunk_recall": overall.recall, "chunk_f1": overall.f1
+            }  # fmt: skip
     if found.ambiguous is not None:
         metrics["open_labels"] = float(found.ambiguous.mean())
-    return metrics
+    return metrics, chunks
 
 
 def labeling_metrics(task: str, truth: list[Any], predicted: list[Any]) -> dict[str, float]:
@@ -72,6 +90,6 @@ def multi_label_metrics(truth: Any, predicted: Any) -> dict[str, float]:
 def describe(metrics: dict[str, float]) -> str:
     """One line of figures."""
     return ", ".join(
-        f"{NAMES[key]} {100 * value:.2f} %" if key != "micro_f1" and key != "macro_f1" else f"{NAMES[key]} {value:.4f}"
+        f"{NAMES[key]} {100 * value:.2f} %" if not key.endswith("_f1") else f"{NAMES[key]} {value:.4f}"
         for key, value in metrics.items()
     )

@@ -6,19 +6,20 @@ import argparse
 import sys
 from typing import Any
 
-from maxmargin.cli.data import add_data_options, read_data
+from maxmargin.cli.data import DATA_HELP, Dataset, add_data_options, read_data
 from maxmargin.cli.exits import DONE, check_output, to_json, writing
 
 SUMMARY = "predict with a model"
 DESCRIPTION = """\
 Print the predicted labels, one line an example: a class; the labels of a multi-label example with commas between them
-(an empty line if it has none); the tags of a sequence, or the labels of a graph's nodes, with spaces between them."""
+(an empty line if it has none); the tags of a sequence, or the labels of a graph's nodes, with spaces between them. Of SVM-hmm's
+files, print one tag a line, with an empty line between sequences; of words in columns, the columns and the tag after them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help="model file, from 'maxmargin train -o'")
-    parser.add_argument("data", metavar="DATA", help=".arff, .svm, .libsvm, .txt or .npz file")
+    parser.add_argument("data", metavar="DATA", help=DATA_HELP)
     add_data_options(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to the standard output")
     parser.add_argument(
@@ -37,10 +38,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         text = to_json({"task": model.task, "inference": model.inference_, **found})
     else:
-        between = "," if model.task == "multi-label" else " "
-        text = "\n".join(
-            between.join(map(str, one)) if isinstance(one, list) else str(one) for one in found["predictions"]
-        )
+        text = _text(data, found["predictions"])
     if args.output is None:
         sys.stdout.write(text + "\n")
     else:
@@ -49,6 +47,17 @@ def run(args: argparse.Namespace) -> int:
         with writing(args.output), atomic_write(args.output) as stream:
             stream.write((text + "\n").encode())
     return DONE
+
+
+def _text(data: Dataset, predictions: list[Any]) -> str:
+    if data.format == "conll":
+        from maxmargin.formats.conll import conll_text
+
+        return conll_text(data.columns, [list(map(str, tags)) for tags in predictions]).removesuffix("\n")
+    if data.format == "svm-hmm":
+        return "\n\n".join("\n".join(map(str, tags)) for tags in predictions)
+    between = "," if data.task == "multi-label" else " "
+    return "\n".join(between.join(map(str, one)) if isinstance(one, list) else str(one) for one in predictions)
 
 
 def _classes(model: Any, X: Any) -> dict[str, Any]:

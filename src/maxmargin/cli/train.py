@@ -14,18 +14,21 @@ from maxmargin.errors import OptionError
 SUMMARY = "train a model; without DATA, a demonstration"
 DESCRIPTION = """\
 Train a model and say how far from optimal it is. DATA is an .arff file (Mulan; labels named by the .xml beside
-it), an .svm, .libsvm or .txt file (LIBSVM's text, with one or with several labels a line), either possibly with .gz,
-.xz or .bz2, or an .npz file of rows, sequences or graphs.
+it), an .svm, .libsvm or .txt file (LIBSVM's text, with one or with several labels a line), an .hmm file (SVM-hmm's
+text) or a .conll file (words in columns, the last one their tags), each possibly with .gz, .xz or .bz2, or an .npz
+file of rows, sequences or graphs; --format says what the ending does not.
 
 Without DATA, two models are trained on a generated set whose labels depend on each other, one that knows of pairs of
 labels and one that does not, each with C chosen on held-out data, and their test losses are compared."""
-_NEED_DATA = ("task", "xml", "n_labels", "split", "edges", "edge_weights", "test", "kernel", "gamma", "degree")
+_NEED_DATA = (
+    "task", "format", "features", "xml", "n_labels", "split", "edges", "edge_weights", "test", "kernel", "gamma", "degree"
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("data", metavar="DATA", nargs="?", help="training data; without it, the demonstration")
-    add_data_options(parser)
+    add_data_options(parser, training=True)
     parser.add_argument(
         "--edges", choices=("full", "tree", "none"), help="pairs of labels with a weight (multi-label; default: full)"
     )
@@ -95,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     # Options that cannot be are found before the data is read, which says the task if nothing else does.
     make_model(args, args.task or _early_task(args))
     data = read_data(args.data, args)
-    model = make_model(args, data.task)
+    model = make_model(args, data.task, **data.parameters)
     compile_aside()
     model.fit(data.inputs, data.targets)
     if data.feature_names is not None:

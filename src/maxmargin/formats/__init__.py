@@ -6,24 +6,44 @@ Every reader names the file and the line (or the array) in its errors, and none 
 from maxmargin.formats.arff import read_mulan
 from maxmargin.formats.atomic import atomic_write, check_writable
 from maxmargin.formats.compression import open_binary, open_text
+from maxmargin.formats.conll import read_conll, write_conll
 from maxmargin.formats.graphs import GraphData, read_graphs, write_graphs
 from maxmargin.formats.model_file import read_header, read_model, write_model
 from maxmargin.formats.multilabel import MultiLabelData
-from maxmargin.formats.svmlight import read_libsvm_multilabel, write_libsvm_multilabel
+from maxmargin.formats.svm_hmm import SequenceData, read_svm_hmm, write_svm_hmm
+from maxmargin.formats.svmlight import (
+    ClassData,
+    LabelledRows,
+    read_libsvm_multilabel,
+    read_svmlight,
+    read_svmlight_classes,
+    write_libsvm_multilabel,
+    write_svmlight_classes,
+)
 
 __all__ = [
+    "ClassData",
     "GraphData",
+    "LabelledRows",
     "MultiLabelData",
+    "SequenceData",
     "atomic_write",
     "check_writable",
     "open_binary",
     "open_text",
+    "read_conll",
     "read_graphs",
     "read_header",
     "read_libsvm_multilabel",
     "read_model",
     "read_mulan",
+    "read_svm_hmm",
+    "read_svmlight",
+    "read_svmlight_classes",
+    "write_conll",
     "write_graphs",
     "write_libsvm_multilabel",
     "write_model",
+    "write_svm_hmm",
+    "write_svmlight_classes",
 ]

@@ -1,10 +1,15 @@
-"""Multi-label data in LIBSVM's text format: ``0,14,15 440:0.037 587:0.085 # comment``.
+"""Labelled rows in the text format of SVM-light and LIBSVM: ``0,14,15 440:0.037 587:0.085 # comment``.
 
 Conventions
 -----------
 One example a line; blank lines and comments are skipped. A line that begins with a space, or with a pair, has no label.
 Indices increase within a line and count from 1, or from 0 if the file says so (``zero_based="auto"``: if the index 0
-occurs). The names of features are their indices as the file counts them.
+occurs). The names of features are their indices as the file counts them. A query number, ``qid:3`` before the pairs, is
+skipped: it groups examples for ranking, which nothing here does.
+
+The same lines are read in two ways. For a classifier a line has one label; labels that are all whole numbers (``+1``,
+``-1``, ``3``, ``3.0``) are numbers, and other labels are names. In multi-label data a line has any number of labels with
+commas between them, all of them names.
 
 As in `maxmargin.formats.arff`, a fast pass over all pairs gives up on anything out of the ordinary, and a pass line by
 line then defines what is accepted and names the line that is not.
@@ -15,8 +20,9 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +34,135 @@ from maxmargin.formats.compression import open_text
 from maxmargin.formats.multilabel import MultiLabelData
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_WHOLE = re.compile(r"[+-]?\d{1,18}(\.0*)?", re.ASCII)
 _INDEX = re.compile(r"\d{1,18}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # One mistyped index must not make a matrix (and a list of names) of billions of columns.
 _MAX_IMPLIED_FEATURES = 1 << 24
+# So many lines are parsed at a time: the text of a large file is never there twice, let alone cut into pieces.
+_BLOCK_LINES = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class ClassData:
+    """Examples with one label each.
+
+    Attributes
+    ----------
+    X : csr_array of float64 with int32 indices, or ndarray of float64, shape (n, p)
+        The features.
+    y : ndarray, shape (n,)
+        The labels: int64 if all are whole numbers, else strings; of objects, with None, if a line has no label.
+    feature_names : list of str
+        The names of the p columns of `X`.
+    """
+
+    X: csr_array[np.float64] | NDArray[np.float64]
+    y: NDArray[Any]
+    feature_names: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """The examples of a file, with their labels still as they are spelled: ``""`` where there is none."""
+
+    place: str
+    line_numbers: list[int]
+    labels: list[str]
+    X: csr_array[np.float64]
+    #: The index of the first column.
+    base: int
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The columns' indices as the file counts them."""
+        return [str(index) for index in range(self.base, int(self.X.shape[1]) + self.base)]
+
+    def one_label_each(self) -> bool:
+        """Whether every line has exactly one label."""
+        return all(label and "," not in label for label in dict.fromkeys(self.labels))
+
+    def multi_label(self, label_names: Sequence[str] | None = None) -> MultiLabelData:
+        """The rows as multi-label data; see `read_libsvm_multilabel`."""
+        Y, names = _label_matrix(self.place, self.line_numbers, self.labels, label_names)
+        return MultiLabelData(self.X, Y, self.feature_names, names)
+
+    def classes(self, known: Sequence[Any] | None = None) -> ClassData:
+        """The rows for a classifier; see `read_svmlight_classes`."""
+        label_of = _classes_of(dict.fromkeys(self.labels), known)
+        possible = None if known is None else {None, *known}
+        for token, label in label_of.items():
+            if "," in token or (possible is not None and label not in possible):
+                line = self.line_numbers[self.labels.index(token)]
+                wrong = "holds several" if "," in token else f"is not among the {len(known or ())} known labels"
+                raise DataError(f"{self.place}, line {line}: the label {token!r} {wrong}.")
+        return ClassData(self.X, label_vector([label_of[token] for token in self.labels]), self.feature_names)
+
+
+def read_svmlight(
+    path: str | os.PathLike[str], n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto"
+) -> LabelledRows:
+    """Read a file of labelled rows, possibly compressed, and leave open what its labels mean.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    n_features : int, optional
+        The number of columns; by default the largest index decides.
+    zero_based : bool or "auto"
+        Whether the first feature has the index 0.
+
+    Returns
+    -------
+    LabelledRows
+        `X` is a csr_array without explicit zeros.
+    """
+    place = os.fspath(path)
+    numbers: list[int] = []
+    labels: list[str] = []
+    texts: list[str] = []
+    for number, line in example_lines(path):
+        head, _, tail = line.partition(" ")
+        if ":" in head:
+            head, tail = "", line
+        tail = tail.strip()
+        if tail.startswith("qid:"):
+            query, _, tail = tail.partition(" ")
+            query_number(place, number, query)
+        numbers.append(number)
+        labels.append(head)
+        texts.append(tail)
+    X, base = sparse_rows(place, numbers, texts, n_features, zero_based)
+    return LabelledRows(place, numbers, labels, X, base)
+
+
+def read_svmlight_classes(
+    path: str | os.PathLike[str],
+    n_features: int | None = None,
+    classes: Sequence[Any] | None = None,
+    zero_based: bool | Literal["auto"] = "auto",
+) -> ClassData:
+    """Read a file with one label a line, binary or multi-class, possibly compressed.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    n_features : int, optional
+        The number of columns; by default the largest index decides.
+    classes : sequence, optional
+        The labels that there are; any other is refused with its line, but for 0, which then stands for a label that is
+        not known, as in SVM-light.
+    zero_based : bool or "auto"
+        Whether the first feature has the index 0.
+
+    Returns
+    -------
+    ClassData
+        `X` is a csr_array without explicit zeros.
+    """
+    return read_svmlight(path, n_features, zero_based).classes(classes)
 
 
 def read_libsvm_multilabel(
@@ -59,29 +190,22 @@ def read_libsvm_multilabel(
     MultiLabelData
         `X` is a csr_array without explicit zeros.
     """
-    place = os.fspath(path)
-    if not (zero_based is True or zero_based is False or zero_based == "auto"):
-        raise OptionError(f"zero_based is {zero_based!r}; expected True, False or 'auto'.")
-    if n_features is not None and not 1 <= n_features < 2**31:
-        raise OptionError(f"n_features is {n_features}; expected a positive number below 2**31.")
-    line_numbers, label_tokens, pair_texts = _split_lines(path)
-    parsed = _parse_pairs_fast(pair_texts) or _parse_pairs_slow(place, line_numbers, pair_texts)
-    indices, values, counts = parsed
-    base = int(not bool(indices.min(initial=1) == 0) if zero_based == "auto" else not zero_based)
-    n_columns = _check_range(place, line_numbers, counts, indices, base, n_features)
-    Y, names = _label_matrix(place, line_numbers, label_tokens, label_names)
-    kept = values != 0
-    rows = np.repeat(np.arange(len(counts)), counts)[kept]
-    row_ends = np.cumsum(np.bincount(rows, minlength=len(counts)))
-    X = csr_array(
-        (
-            values[kept],
-            (indices[kept] - base).astype(np.int32),
-            np.concatenate([[0], row_ends]).astype(np.int32),
-        ),
-        shape=(len(counts), n_columns),
-    )
-    return MultiLabelData(X, Y, [str(index) for index in range(base, n_columns + base)], names)
+    return read_svmlight(path, n_features, zero_based).multi_label(label_names)
+
+
+def write_svmlight_classes(path: str | os.PathLike[str], data: ClassData) -> None:
+    """Write rows with one label each, with indices from 1 and the exact values.
+
+    Parameters
+    ----------
+    path : path-like
+        The file to write or to replace, in one step.
+    data : ClassData
+        The labels go into the file as they print and must be free of spaces, commas, colons and ``#``; None is left out.
+    """
+    labels = data.y.tolist()
+    check_names(path, "label", [str(label) for label in dict.fromkeys(labels) if label is not None])
+    write_rows(path, ["" if label is None else str(label) for label in labels], data.X)
 
 
 def write_libsvm_multilabel(path: str | os.PathLike[str], data: MultiLabelData) -> None:
@@ -97,43 +221,111 @@ def write_libsvm_multilabel(path: str | os.PathLike[str], data: MultiLabelData) 
     data : MultiLabelData
         The names of the labels go into the file and must be free of spaces, commas, colons and ``#``.
     """
-    for name in data.label_names:
-        if not name or re.search(r"[\s,:#]", name):
+    check_names(path, "label", data.label_names)
+    write_rows(path, [",".join(data.label_names[label] for label in np.flatnonzero(row)) for row in data.Y], data.X)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What the readers and writers of such lines share
+
+
+def example_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of every line that is more than a comment, with spaces for tabs."""
+    found = False
+    with open_text(path) as stream:
+        for number, raw in enumerate(stream, start=1):
+            line = raw.partition("#")[0].rstrip()
+            if line:
+                found = True
+                yield number, line.replace("\t", " ")
+    if not found:
+        raise DataError(f"{os.fspath(path)}: there are no examples in the file.")
+
+
+def query_number(place: str, line: int, token: str) -> int:
+    """The number of ``qid:NUMBER``."""
+    name, _, number = token.partition(":")
+    if name != "qid" or not _INDEX.fullmatch(number):
+        raise DataError(f"{place}, line {line}: {token!r} was found where 'qid:NUMBER' was expected.")
+    return int(number)
+
+
+def sparse_rows(
+    place: str,
+    line_numbers: list[int],
+    texts: list[str],
+    n_features: int | None,
+    zero_based: bool | Literal["auto"],
+) -> tuple[csr_array[np.float64], int]:
+    """The rows of the texts of pairs, and the index of the first column."""
+    if not (zero_based is True or zero_based is False or zero_based == "auto"):
+        raise OptionError(f"zero_based is {zero_based!r}; expected True, False or 'auto'.")
+    if n_features is not None and not 1 <= n_features < 2**31:
+        raise OptionError(f"n_features is {n_features}; expected a positive number below 2**31.")
+    blocks = [
+        _parse_pairs_fast(texts[first : first + _BLOCK_LINES])
+        or _parse_pairs_slow(place, line_numbers[first : first + _BLOCK_LINES], texts[first : first + _BLOCK_LINES])
+        for first in range(0, len(texts), _BLOCK_LINES)
+    ]
+    indices = np.concatenate([block[0] for block in blocks])
+    values = np.concatenate([block[1] for block in blocks])
+    counts = np.concatenate([block[2] for block in blocks])
+    base = int(not bool(indices.min(initial=1) == 0) if zero_based == "auto" else not zero_based)
+    n_columns = _check_range(place, line_numbers, counts, indices, base, n_features)
+    kept = values != 0
+    rows = np.repeat(np.arange(len(counts)), counts)[kept]
+    row_ends = np.cumsum(np.bincount(rows, minlength=len(counts)))
+    X = csr_array(
+        (
+            values[kept],
+            (indices[kept] - base).astype(np.int32),
+            np.concatenate([[0], row_ends]).astype(np.int32),
+        ),
+        shape=(len(counts), n_columns),
+    )
+    return X, base
+
+
+def label_vector(labels: list[Any]) -> NDArray[Any]:
+    """Labels as a vector of whole numbers or of strings; of objects if there are None among them."""
+    if None not in labels:
+        return np.array(labels)
+    vector = np.empty(len(labels), object)
+    vector[:] = labels
+    return vector
+
+
+def whole_numbers(tokens: list[str]) -> list[Any]:
+    """Labels as numbers if all of them are whole numbers, else as they are."""
+    spelled = _classes_of(dict.fromkeys(tokens), None)
+    return [spelled[token] for token in tokens]
+
+
+def check_names(path: str | os.PathLike[str], noun: str, names: Sequence[str], marks: str = " ,:#") -> None:
+    """Refuse names that would not be read back: empty ones, and those with one of the marks, or with another space."""
+    for name in names:
+        if not name or re.search(rf"[\s{marks}]", name):
             raise DataError(
-                f"The label {name!r} cannot be written to {os.fspath(path)}: it is empty or has one of ' ,:#'."
+                f"The {noun} {name!r} cannot be written to {os.fspath(path)}: it is empty or has one of {marks!r}."
             )
-    X = csr_array(data.X)
+
+
+def write_rows(path: str | os.PathLike[str], heads: Sequence[str], rows: Any) -> None:
+    """Write a line for each row, in one step: its head, and its pairs."""
+    X = csr_array(rows)
     if not np.isfinite(X.data).all():
         raise DataError(f"The features cannot be written to {os.fspath(path)}: some are NaN or infinite.")
     with atomic_write(path) as stream:
-        for i in range(X.shape[0]):
-            labels = ",".join(data.label_names[label] for label in np.flatnonzero(data.Y[i]))
+        for i, head in enumerate(heads):
             entries = slice(int(X.indptr[i]), int(X.indptr[i + 1]))
             pairs = sorted(zip(X.indices[entries].tolist(), X.data[entries].tolist(), strict=True))
             text = " ".join(f"{index + 1}:{value!r}" for index, value in pairs)
             # A line of nothing would be skipped as blank; an explicit zero keeps the example.
-            stream.write(f"{labels} {text if text or labels else '1:0'}".rstrip().encode() + b"\n")
+            stream.write(f"{head} {text if text or head else '1:0'}".rstrip().encode() + b"\n")
 
 
-def _split_lines(path: str | os.PathLike[str]) -> tuple[list[int], list[str], list[str]]:
-    """Return the line number, the text of the labels and the text of the pairs of every example."""
-    numbers: list[int] = []
-    labels: list[str] = []
-    pairs: list[str] = []
-    with open_text(path) as stream:
-        for number, raw in enumerate(stream, start=1):
-            line = raw.partition("#")[0].rstrip()
-            if not line:
-                continue
-            head, _, tail = line.replace("\t", " ").partition(" ")
-            if ":" in head:
-                head, tail = "", line
-            numbers.append(number)
-            labels.append(head)
-            pairs.append(tail.strip())
-    if not numbers:
-        raise DataError(f"{os.fspath(path)}: there are no examples in the file.")
-    return numbers, labels, pairs
+# --------------------------------------------------------------------------------------------------------------------
+# Pairs
 
 
 _Pairs = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]
@@ -218,6 +410,27 @@ def _check_range(
     if not len(indices):
         raise DataError(f"{place}: no line has a feature; give n_features if this is meant.")
     return int(indices.max()) + 1 - base
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Labels
+
+
+def _classes_of(tokens: Iterable[str], known: Sequence[Any] | None) -> dict[str, Any]:
+    """What each spelling stands for: a known label, else a whole number or a name; None for no label."""
+    names = {} if known is None else {str(label): label for label in known}
+    if known is None:
+        numeric = all(_WHOLE.fullmatch(token) for token in tokens if token)
+    else:
+        numeric = not any(isinstance(label, str) for label in known)
+    found: dict[str, Any] = {}
+    for token in tokens:
+        label: Any = names.get(token, token)
+        if label == token and numeric and _WHOLE.fullmatch(token):
+            label = int(token.partition(".")[0])
+        unknown = known is not None and label == 0 and label not in known
+        found[token] = None if unknown or token == "" else label
+    return found
 
 
 def _label_matrix(
