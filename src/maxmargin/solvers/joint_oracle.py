@@ -36,13 +36,15 @@ from maxmargin.inference import Engine
 from maxmargin.kernels import inner, kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.features import Features, KernelFeatures, add_row
+from maxmargin.problems.features import Features, KernelFeatures, add_row, score_row
 from maxmargin.problems.layout import (
     F_ROW,
     G_AT,
     G_BLOCK,
     G_BLOCK_END,
     G_ROW,
+    K_SIZE,
+    K_START,
     L_BUFFER,
     L_STATES,
     L_TABLES,
@@ -299,6 +301,50 @@ class GraphJointOracle(JointOracle):
         return psi.indptr.astype(np.int64), psi.indices.astype(np.int64), psi.data, cache.ell[chosen, 0]
 
 
+class SingleJointOracle(GraphJointOracle):
+    """The joint oracle of binary and multi-class problems: without a cache, one pass over the rows finds and sums the planes.
+
+    A few instructions a state are all there is to do, and what serves any graph would take ten times as long.
+    """
+
+    @staticmethod
+    def serves(problem: FactorGraphs) -> bool:
+        """Whether every example is one variable with nothing but learned scores, all of one kind."""
+        a = problem.arrays
+        return (
+            problem.example_factors[-1] == 0
+            and problem.example_variables[-1] == problem.n_examples
+            and len(problem.structures) == 1
+            and len(a.variable_scores) == 0
+            and not a.variable_fixed.any()
+        )
+
+    def find(self, u: NDArray[np.float64], cache: PlaneCache, threads: int, now: int) -> tuple[JointPlane, PlaneCache]:
+        """The plane of largest slope at u."""
+        if cache.ell.shape[1] > 1 or self.oracle.graph.compiled is None:
+            return super().find(u, cache, threads, now)
+        a, hinges = self.problem.arrays, np.empty(self.n_examples)
+        start = a.variable_kinds[a.variables[0, 0], K_START]
+        blocks = a.variable_block[start : start + a.variable_kinds[a.variables[0, 0], K_SIZE]]
+        w_v, _ = self.split(u)
+
+        def sum_of(begin: int, end: int) -> tuple[float, NDArray[np.float64]]:
+            out = np.zeros(self.size)
+            ell = add_singles(
+                a.examples, self.features[0], a.labels, a.losses, self.weight, blocks, w_v, begin, end, self.split(out)[0],
+                hinges,
+            )  # fmt: skip
+            return ell, out
+
+        ell = 0.0
+        self.out[:] = 0.0
+        for more, psi in map_shards(sum_of, self.oracle.shards, threads):
+            ell += more
+            self.out += psi
+        index = np.flatnonzero(self.out)
+        return JointPlane(index, self.out[index] / self.n_examples, ell / self.n_examples, hinges), cache
+
+
 class KernelJointOracle(GraphJointOracle):
     """The joint oracle of factor graphs whose variables' rows are known by a kernel alone.
 
@@ -329,7 +375,9 @@ def joint_oracle(problem: Any, engine: str | Engine = "auto", rescaling: str = "
     """The joint oracle of a problem."""
     if not isinstance(problem, FactorGraphs):
         return JointOracle(problem, engine, rescaling)
-    kind = KernelJointOracle if isinstance(problem.variable_features, KernelFeatures) else GraphJointOracle
+    if isinstance(problem.variable_features, KernelFeatures):
+        return KernelJointOracle(problem, engine, rescaling)
+    kind = SingleJointOracle if SingleJointOracle.serves(problem) else GraphJointOracle
     return kind(problem, engine, rescaling)
 
 
@@ -380,6 +428,35 @@ def keep_plane(
         c_key[at + e], c_at[at + e], c_value[at + e] = key[e], index[e], value[e]
     filled[shard] = at + n
     return int(slot)
+
+
+@kernel
+def add_singles(
+    examples: Any, features: Any, labels: Any, losses: Any, weight: Any, blocks: Any, w: Any, begin: int, end: int, out: Any,
+    hinges: Any,
+) -> float:  # fmt: skip
+    """Add weight_m psi_m of the best states of single variables to out; returns the sum of weight_m ell_m."""
+    n_states, width = len(blocks), w.shape[1]
+    z, one, total = np.empty(width), np.ones(1), 0.0
+    for m in range(begin, end):
+        row, own, at = examples[m, V_ROW], labels[m], m * n_states
+        score_row(features, row, w, 0, width, z, 0)
+        base = z[blocks[own]] if blocks[own] >= 0 else 0.0
+        best, top = own, 0.0
+        for y in range(n_states):
+            slope = losses[at + y] - base
+            if blocks[y] >= 0:
+                slope += z[blocks[y]]
+            if y != own and slope > top:
+                best, top = y, slope
+        hinges[m] = top
+        if best != own:
+            total += weight[m] * losses[at + best]
+            if blocks[own] >= 0:
+                add_row(features, row, out, blocks[own], blocks[own] + 1, one, 0, weight[m])
+            if blocks[best] >= 0:
+                add_row(features, row, out, blocks[best], blocks[best] + 1, one, 0, -weight[m])
+    return total
 
 
 @kernel

@@ -14,8 +14,8 @@ simplex at a time: mass moves from the plane of W_m with the smallest slope (and
     v_a = ell_a - w . psi_a,      step = min( (v_a - v_b) / (kappa |psi_a - psi_b|^2), alpha_b ),      kappa = weight_m / (lam M)
 
 and examples whose slopes agree are left out until the next look at all of them. Precision is managed: epsilon begins at a quarter
-of the largest loss and is halved when a sweep adds nothing, until tol is reached; the programme is solved to a share of it. A
-plane without mass in `inactive` programmes is dropped.
+of the largest loss and is halved when a sweep adds next to nothing, until tol is reached; the programme is solved to a share of
+it. A plane without mass in `inactive` programmes is dropped.
 
 This epsilon is about each example's slack; with no violation above it the mean hinge is within epsilon of the programme's, so the
 gap is at most epsilon and what the programme lacks.
@@ -45,7 +45,9 @@ _CHUNK, _LONGEST = 16, 8192
 #: Shards of a chunk.
 _SHARDS = 8
 #: The programme's gap, and an example's, as a share of epsilon; looks at all examples between two batches, and at a sweep's end.
-_PROGRAMME, _BLOCK, _LOOKS, _LAST_LOOKS = 0.2, 0.1, 2, 50
+_PROGRAMME, _BLOCK, _LOOKS, _LAST_LOOKS = 0.05, 0.1, 2, 50
+#: Share of the examples; a sweep that adds fewer constraints has found next to nothing.
+_FEW = 0.02
 #: Steps over one example's planes at a visit.
 _STEPS = 5
 #: Mass below this is rounding, and counts as none.
@@ -246,13 +248,13 @@ class NSlackRun(OracleRun[NSlackState]):
         if not np.isnan(now.risk):
             self.keep(now, now.risk)
             now.next_check = min(now.next_check, now.n_passes + 1)
-        if now.n_added:
-            self.solve_programme(now, _LAST_LOOKS)
-            now.sets = dropped(now.sets, int(self.solver.inactive))
-        else:
+        if now.epsilon > self.tol and now.n_added <= _FEW * n:
+            now.epsilon = max(self.tol, 0.5 * now.epsilon)
+        elif not now.n_added:
             # At tol, what is left of the gap is the programme's, and a smaller epsilon makes that more precise.
-            now.epsilon = max(self.tol, 0.5 * now.epsilon) if now.epsilon > self.tol else 0.5 * now.epsilon
-            self.solve_programme(now, _LAST_LOOKS)
+            now.epsilon *= 0.5
+        self.solve_programme(now, _LAST_LOOKS)
+        now.sets = dropped(now.sets, int(self.solver.inactive))
 
     def ask(self, now: NSlackState, first: int, last: int, picks: Any, hinges: Any, bounds: Any) -> None:
         """The oracle's answers for some examples at w, in the cache."""
@@ -441,7 +443,7 @@ def improve(sets: Any, w: Any, scale: Any, weight: Any, dense: Any, settled: flo
                     worst, low = a, v
                 a = following[a]
             if step_number == 0:
-                gaps[m] = top - mean
+                gaps[m] = max(top - mean, 0.0)
                 total += weight[m] * (top - mean)
             if not top - low > 0.5 * settled or best == worst:
                 break

@@ -20,6 +20,12 @@ linear, and t carries it to the border: a dependent plane leaves S without being
 appended as its last column, and one is removed by Givens rotations, which never lose definiteness.
 
 Where rounding leaves d no ascent, mass moves from the worst plane of S to the best instead, which needs no factor.
+
+Chosen by measurement (benchmarks/quadratic.py: 3475 programs of nine recorded runs, of 2 to 1000 planes, to 1e-8 of the largest
+ell). None failed; a program of 200 to 499 planes took 0.11 ms in the median from the last answer, and 2.6 ms from scratch. Pairwise
+steps alone took 60 times as long as the former, and 8 programs were not done after 20,000 steps. PIQP, DAQP, HiGHS, OSQP and
+Clarabel, all from scratch, took 20, 33, 38, 52 and 107 ms; of the 317 programs that they were given HiGHS failed on 8, DAQP and
+OSQP on one each.
 """
 
 from __future__ import annotations
@@ -34,8 +40,12 @@ from maxmargin.kernels import inner, kernel
 SHIFT = 1e-13
 #: Rounding of a number of size 1.
 EPS = 2.0**-52
+#: Factor by which the diagonal under alpha may move away from c before H is factored anew.
+DRIFT = 100.0
 #: Rounds without a gain in f or a smaller gap after which rounding is all there is.
 PATIENCE = 10
+#: Most rounds, for each plane. Recorded programs took about one a plane from scratch, and at most 19 in all from the last answer.
+ROUNDS = 20
 
 
 @kernel
@@ -55,15 +65,14 @@ def solve_simplex_qp(gram: Any, n: int, ell: Any, kappa: float, alpha: Any, tol:
     """
     v, direction, curved, best_alpha = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     support, place = np.empty(n, np.int64), np.full(n, -1)
-    factor, work = np.empty((n, n)), np.empty((2, n))
-    constant = _mean_diagonal(n, gram, kappa)
-    size = _build(n, gram, kappa, constant, alpha, support, place, factor, work)
+    factor, work = np.empty((n, n)), np.empty(n)
+    size, constant = _build(n, gram, kappa, alpha, support, place, factor, work)
     best_gap, best_value, stalled = np.inf, -np.inf, 0
-    while True:
-        top, gap, value, rounding = _slopes(n, gram, ell, kappa, alpha, size, support, v)
+    for _ in range(ROUNDS * (n + 10)):
+        top, gap, value, weight, rounding = _slopes(n, gram, ell, kappa, alpha, size, support, v)
         if not gap > max(tol, rounding):
             # NaN goes out here, too.
-            return max(gap, 0.0) if gap == gap else gap
+            return 0.0 if gap < 0.0 else float(gap)
         stalled += 1
         if gap < 0.9 * best_gap or value > best_value + rounding:
             stalled = 0
@@ -72,45 +81,36 @@ def solve_simplex_qp(gram: Any, n: int, ell: Any, kappa: float, alpha: Any, tol:
             best_gap = gap
             best_alpha[:n] = alpha[:n]
         if stalled > PATIENCE:
-            alpha[:n] = best_alpha[:n]
-            return best_gap
+            break
+        if not constant <= DRIFT * weight <= DRIFT * DRIFT * constant and weight > 0.0:
+            size, constant = _build(n, gram, kappa, alpha, support, place, factor, work)
         if place[top] < 0:
             size = _append(top, size, gram, kappa, constant, support, place, factor, work)
         size, moved = _settle(size, gram, kappa, alpha, v, support, place, factor, work, direction, curved)
         if not moved:
             _move_pair(top, n, gram, kappa, alpha, v)
-            size = _build(n, gram, kappa, constant, alpha, support, place, factor, work)
+            size, constant = _build(n, gram, kappa, alpha, support, place, factor, work)
+        _normalise(size, support, alpha)
+    alpha[:n] = best_alpha[:n]
+    return float(best_gap)
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
 @inner
-def _mean_diagonal(n: int, gram: Any, kappa: float) -> float:
-    """The c of H: of the size of the diagonal, so that neither part of H drowns the other."""
-    total = 0.0
-    for a in range(n):
-        total += gram[a, a]
-    return kappa * total / n if kappa * total > 0.0 else 1.0
-
-
-@inner
 def _slopes(
     n: int, gram: Any, ell: Any, kappa: float, alpha: Any, size: int, support: Any, v: Any
-) -> tuple[int, float, float, float]:
-    """Slopes v, afresh; returns the steepest plane, the gap, f, and how much of the gap may be rounding."""
-    total = 0.0
-    for k in range(size):
-        total += alpha[support[k]]
+) -> tuple[int, float, float, float, float]:
+    """The slopes v, afresh; returns the steepest plane, the gap, f, the mean diagonal, how much of the gap may be rounding."""
     for a in range(n):
         v[a] = 0.0
     for k in range(size):
         b = support[k]
-        alpha[b] /= total
         mass = kappa * alpha[b]
         for a in range(n):
             v[a] -= mass * gram[b, a]
-    top, mean, value = 0, 0.0, 0.0
+    top, mean, value, weight = 0, 0.0, 0.0, 0.0
     for a in range(n):
         v[a] += ell[a]
         if v[a] > v[top]:
@@ -120,24 +120,30 @@ def _slopes(
         b = support[k]
         mean += alpha[b] * v[b]
         value += 0.5 * alpha[b] * (ell[b] + v[b])
-        rounding += kappa * alpha[b] * abs(gram[b, top])
-    return top, v[top] - mean, value, EPS * rounding
+        weight += kappa * alpha[b] * gram[b, b]
+        rounding += alpha[b] * (kappa * abs(gram[b, top]) + abs(ell[b]) + abs(ell[b] - v[b]))
+    return top, v[top] - mean, value, weight, EPS * rounding
 
 
 @inner
 def _build(
-    n: int, gram: Any, kappa: float, constant: float, alpha: Any, support: Any, place: Any, factor: Any, work: Any
-) -> int:
-    """Support and factor of a given alpha; returns the size of the support."""
+    n: int, gram: Any, kappa: float, alpha: Any, support: Any, place: Any, factor: Any, work: Any
+) -> tuple[int, float]:
+    """Support and factor of a given alpha; returns the size of the support, and c."""
+    weighted, mean = 0.0, 0.0
+    for a in range(n):
+        weighted += kappa * alpha[a] * gram[a, a]
+        mean += kappa * gram[a, a] / n
+    # As large as the planes that matter: the diagonal may span many orders of magnitude, and c must not drown its smaller part.
+    constant = weighted if weighted > 0.0 else mean if mean > 0.0 else 1.0
     size = 0
     for a in range(n):
         place[a] = -1
-    for a in range(n):
         if alpha[a] > 0.0:
             size = _append(a, size, gram, kappa, constant, support, place, factor, work)
         else:
             alpha[a] = 0.0
-    return size
+    return size, constant
 
 
 @inner
@@ -145,17 +151,16 @@ def _append(
     a: int, size: int, gram: Any, kappa: float, constant: float, support: Any, place: Any, factor: Any, work: Any
 ) -> int:
     """Let a plane into the support: solve R' r = H_Sa for the factor's next column."""
-    column = work[0]
     for k in range(size):
-        column[k] = kappa * gram[a, support[k]] + constant
+        work[k] = kappa * gram[a, support[k]] + constant
     diagonal = kappa * gram[a, a] + constant
     pivot = diagonal
     for k in range(size):
-        entry = column[k] / factor[k, k]
+        entry = work[k] / factor[k, k]
         factor[k, size] = entry
         pivot -= entry * entry
         for q in range(k + 1, size):
-            column[q] -= entry * factor[k, q]
+            work[q] -= entry * factor[k, q]
     factor[size, size] = np.sqrt(max(pivot, 0.0) + SHIFT * diagonal)
     support[size], place[a] = a, size
     return size + 1
@@ -205,7 +210,7 @@ def _settle(
                 longest, blocking = alpha[b] / -d, k
         for k in range(size):
             curvature += kappa * direction[k] * curved[k]
-        if not slope > 0.0:
+        if not 0.0 < slope < np.inf:
             return size, moved
         step = longest
         if curvature * longest > slope:
@@ -231,28 +236,26 @@ def _settle(
 @inner
 def _ascent(size: int, v: Any, support: Any, factor: Any, work: Any, direction: Any) -> None:
     """The d of sum 0 that solves (H + shift) d = v_S + mu 1."""
-    ones, mean = work[0], 0.0
+    ones, mean = work, 0.0
     for k in range(size):
         mean += v[support[k]] / size
     for k in range(size):
         direction[k], ones[k] = v[support[k]] - mean, 1.0
+    # With x = R^-T v and y = R^-T 1, d = R^-1 (x + mu y), and 1 . d = y . (x + mu y).
+    across, along = 0.0, 0.0
     for k in range(size):
         x, y = direction[k] / factor[k, k], ones[k] / factor[k, k]
         direction[k], ones[k] = x, y
+        across += x * y
+        along += y * y
         for q in range(k + 1, size):
             direction[q] -= x * factor[k, q]
             ones[q] -= y * factor[k, q]
-    total, total_ones = 0.0, 0.0
     for k in range(size - 1, -1, -1):
-        x, y = direction[k], ones[k]
+        x = direction[k] - across / along * ones[k]
         for q in range(k + 1, size):
             x -= direction[q] * factor[k, q]
-            y -= ones[q] * factor[k, q]
-        direction[k], ones[k] = x / factor[k, k], y / factor[k, k]
-        total += direction[k]
-        total_ones += ones[k]
-    for k in range(size):
-        direction[k] -= total / total_ones * ones[k]
+        direction[k] = x / factor[k, k]
 
 
 @inner
@@ -270,3 +273,12 @@ def _move_pair(top: int, n: int, gram: Any, kappa: float, alpha: Any, v: Any) ->
     if top != worst:
         alpha[top] += step
         alpha[worst] -= step
+
+
+@inner
+def _normalise(size: int, support: Any, alpha: Any) -> None:
+    total = 0.0
+    for k in range(size):
+        total += alpha[support[k]]
+    for k in range(size):
+        alpha[support[k]] /= total
