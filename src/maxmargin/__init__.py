@@ -10,13 +10,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from maxmargin import datasets, errors, estimators, formats, inference, problems, reporting, solvers
+    from maxmargin import datasets, errors, estimators, features, formats, inference, problems, reporting, solvers
     from maxmargin.datasets import (
         fetch_bibtex,
+        fetch_conll2000,
+        fetch_covtype,
         fetch_msrc21,
+        fetch_ocr_letters,
         fetch_rcv1subset1,
         fetch_scene,
         fetch_tmc2007,
+        fetch_treebank_sample,
         fetch_yeast,
         make_synth1,
         make_synth2,
@@ -46,11 +50,16 @@ __all__ = [
     "datasets",
     "errors",
     "estimators",
+    "features",
     "fetch_bibtex",
+    "fetch_conll2000",
+    "fetch_covtype",
     "fetch_msrc21",
+    "fetch_ocr_letters",
     "fetch_rcv1subset1",
     "fetch_scene",
     "fetch_tmc2007",
+    "fetch_treebank_sample",
     "fetch_yeast",
     "formats",
     "inference",
@@ -64,7 +73,7 @@ __all__ = [
     "solvers",
 ]
 
-_MODULES = ("datasets", "errors", "estimators", "formats", "inference", "problems", "reporting", "solvers")
+_MODULES = ("datasets", "errors", "estimators", "features", "formats", "inference", "problems", "reporting", "solvers")
 _HOMES = {
     "BinarySVM": "estimators.binary",
     "ChainSVM": "estimators.chain",

@@ -185,7 +185,7 @@ def test_chain(sequences, tmp_path, options):
         (lambda h, a: h["parameters"].update(class_weight=[["Z", 1]]), "class_weight has the class 'Z'"),
         (lambda h, a: h["parameters"].update(class_weight="some"), "class_weight='some' is not possible"),
         (lambda h, a: h.update(labels=["A"]), "at least 2 classes"),
-        (lambda h, a: h.update(task="binary"), "the parameter 'boundary', which this version does not know"),
+        (lambda h, a: h.update(task="binary"), "the parameter 'bio', which this version does not know"),
         (lambda h, a: a.update(weights=a["weights"][1:]), "its weights have shape"),
     ],
 )

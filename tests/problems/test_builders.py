@@ -195,6 +195,50 @@ def test_forbidden_transitions():
     np.testing.assert_array_equal(graphs.labels, -1)
 
 
+@pytest.mark.parametrize("boundary", [False, True])
+@pytest.mark.parametrize(("order", "emission_order"), [(0, 0), (1, 1), (2, 0), (2, 1), (2, 2)])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_scores_of_chains_of_other_orders(boundary, order, emission_order, form):
+    graphs = chain_problem(
+        [form(s) for s in SEQUENCES], TAGS, 3, boundary=boundary, order=order, emission_order=emission_order
+    )
+    sizes = [9 if order else 0, 27 if order == 2 else 0, *([3, 3] if boundary else [0, 0])]
+    width = 3 if emission_order else 1
+    assert graphs.n_weights == 6 + width * sum(sizes)
+
+    def score(w, m, y):
+        x, of_tags = SEQUENCES[m], w[:6].reshape(3, 2)
+        pairs, triples, start, end = np.split(w[6:].reshape(-1, width), np.cumsum(sizes)[:-1])
+        total = sum(of_tags[k] @ row for k, row in zip(y, x, strict=True))
+        # A block is the features' weights, if there are any, and the constant's.
+        for t in range(1, len(y)):
+            if order >= 1:
+                block = pairs[3 * y[t - 1] + y[t]]
+                total += block[-1] + (block[:-1] @ x[t] if emission_order >= 1 else 0.0)
+            if order == 2 and t >= 2:
+                block = triples[9 * y[t - 2] + 3 * y[t - 1] + y[t]]
+                total += block[-1] + (block[:-1] @ x[t] if emission_order == 2 else 0.0)
+        return total + (start[y[0], -1] + end[y[-1], -1] if boundary else 0.0)
+
+    check_scores(graphs, score)
+    assert graphs.is_forest == (order < 2)
+    assert graphs.factor_features.sparse == (bool(emission_order) and form is sp.csr_array)
+
+
+@pytest.mark.parametrize("boundary", [False, True])
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_constraints_hold_at_every_order(boundary, order):
+    mask, first = np.zeros((3, 3), bool), np.array([False, False, True])
+    mask[0, 1] = True
+    graphs = chain_problem(
+        SEQUENCES[:1], None, 3, boundary=boundary, order=order, forbidden=mask, forbidden_first=first
+    )
+    tables = graphs.scores(np.random.default_rng(0).normal(size=graphs.n_weights))
+    for y in itertools.product(range(3), repeat=3):
+        value = graphs.labeling_scores(tables, np.array(y, np.int32))[0]
+        assert np.isneginf(value) == (y[0] == 2 or any(mask[a, b] for a, b in itertools.pairwise(y)))
+
+
 def test_some_sparse_parts_make_all_sparse():
     mixed = chain_problem([sp.csr_array(SEQUENCES[0]), *SEQUENCES[1:]], TAGS, 3)
     assert mixed.variable_features.sparse
@@ -378,6 +422,10 @@ INF = np.where(np.arange(15).reshape(5, 3) == 7, np.inf, X)
             "Example 1: its own labels are forbidden by the hard constraints",
         ),
         (lambda: chain_problem([X], None, 2, forbidden=np.ones((2, 2))), "forbids all of its states"),
+        (
+            lambda: chain_problem([X], None, 3, forbidden_first=np.zeros(2)),
+            r"forbidden_first has shape \(2,\); expected \(3,\)",
+        ),
         (lambda: graph_problem([], [], 3), "There is no graph: the data is empty"),
         (lambda: graph_problem([X], None, 3), r"Graph 0 must be a tuple \(node_features, edges\)"),
         (

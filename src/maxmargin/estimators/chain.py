@@ -1,23 +1,28 @@
 """ChainSVM: a tag for each position of a sequence, scored by position and by neighbouring tags (Cutting section 3.2).
 
-    score(x, y) = sum_t (coef_[y_t] . x_t + intercept_[y_t]) + sum_t transition_coef_[y_t, y_{t+1}]
-                  + start_coef_[y_1] + end_coef_[y_T]
+    score(x, y) = sum_t (coef_[y_t] . x_t + intercept_[y_t]) + sum_t transition_coef_[y_{t-1}, y_t]
+                  + start_coef_[y_1] + end_coef_[y_T]                                                  boundary=True
+                  + sum_t transition2_coef_[y_{t-2}, y_{t-1}, y_t]                                     order=2
+                  + sum_t emission_coef_[y_{t-1}, y_t] . x_t                                           emission_order=1, 2
+                  + sum_t emission2_coef_[y_{t-2}, y_{t-1}, y_t] . x_t                                 emission_order=2
 
-The last line is left out with ``boundary=False``. A sequence is a matrix (length, p); weights are shared over positions
-and sequences.
+With ``order=0`` there are no transitions. A sequence is a matrix (length, p), or a list of positions that a vectoriser makes
+one of (``maxmargin.features``); weights are shared over positions and sequences.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
@@ -26,10 +31,17 @@ from maxmargin.estimators.base import (
     compare_columns,
     remember_columns,
 )
-from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
+from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.prediction import StructuredPredictor
+from maxmargin.features import Vectoriser
+from maxmargin.features.vectoriser import FeatureColumns
 from maxmargin.problems import FactorGraphs, Features, chain_problem
-from maxmargin.problems.chains import stack_examples
+from maxmargin.problems.chains import chain_blocks, check_orders, stack_examples
+
+#: Most weights that features in the context of other tags may take: 4 GB.
+MOST_WEIGHTS = 2**29
+#: What some models have and others have not.
+_OPTIONAL = ("start_coef_", "end_coef_", "transition2_coef_", "emission_coef_", "emission2_coef_", "vectoriser_")
 
 
 class ChainSVM(StructuredPredictor):
@@ -43,11 +55,23 @@ class ChainSVM(StructuredPredictor):
         Learn a weight for each tag at the first and at the last position.
     forbidden : list of (tag, tag), optional
         Transitions that are never predicted, and that may not be in the training data.
+    bio : bool
+        Tags are "O", "B-kind" and "I-kind", and I-kind stands only after B-kind and I-kind: no other I is ever predicted, nor
+        may it be in the training data.
+    order : 0, 1 or 2
+        How many tags before its own a position's transitions know.
+    emission_order : 0, 1 or 2
+        How many tags before its own a position's features know, at most `order`. There are p more weights for each pair of
+        tags with 1, and for each triple with 2.
+    features : TextFeatures or Vectoriser, optional
+        What makes features of the positions; with `TextFeatures` sequences are lists of words, or of tuples that begin with a
+        word. Without, positions are rows of matrices, or dicts or lists of strings, for which there is a `Vectoriser`.
     class_weight : None, "balanced" or dict
         What the cost of a position is multiplied by, by its true tag: "balanced" is n / (K count) over all n positions,
         and a tag left out of a dict has 1.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
+    n_basis, basis, objective : see there
         ``loss`` may also be an array (K, K) of costs ``loss[truth, predicted]`` in the order of ``classes_``, with a
         diagonal of zeros; the costs of a sequence are divided by its length. ``kernel`` cannot be "precomputed".
 
@@ -58,11 +82,17 @@ class ChainSVM(StructuredPredictor):
     coef_ : array (K, p), intercept_ : array (K,)
         Weights of each tag; the intercept is 0 with ``fit_intercept=False``.
     transition_coef_ : array (K, K)
-        Weight of a tag (row) followed by another (column).
+        Weight of a tag (row) followed by another (column); zeros with ``order=0``.
     start_coef_, end_coef_ : arrays (K,)
         Weights of the first and of the last tag; not there with ``boundary=False``.
-    forbidden_ : bool array (K, K), or None
-        The transitions that are never predicted.
+    transition2_coef_ : array (K, K, K)
+        With ``order=2``, weight of three tags in a row.
+    emission_coef_ : array (K, K, p), emission2_coef_ : array (K, K, K, p)
+        With ``emission_order``, weights of the features of a position by its tag, the last index of tags, and those before.
+    forbidden_ : bool array (K, K), forbidden_first_ : bool array (K,), or None
+        The transitions and the first tags that are never predicted.
+    vectoriser_ : Vectoriser or TextFeatures
+        What makes features of positions, if these are no matrices.
     dual_coef_ : array (K, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
         With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the
         rows: positions, one sequence after another.
@@ -71,7 +101,8 @@ class ChainSVM(StructuredPredictor):
     inference_ : str
         How predictions are made, and why.
     n_features_in_ : int, feature_names_in_ : array (p,)
-        The latter only if the sequences were data frames with columns named by strings.
+        The latter only if the sequences were data frames with columns named by strings, or had a vectoriser that names its
+        columns.
 
     Examples
     --------
@@ -90,6 +121,10 @@ class ChainSVM(StructuredPredictor):
         *,
         boundary: bool = True,
         forbidden: Sequence[tuple[Any, Any]] | None = None,
+        bio: bool = False,
+        order: int = 1,
+        emission_order: int = 0,
+        features: Any = None,
         class_weight: Any = None,
         solver: Any = "auto",
         inference: Any = "auto",
@@ -108,6 +143,9 @@ class ChainSVM(StructuredPredictor):
         gamma: Any = "scale",
         degree: int = 3,
         coef0: float = 1.0,
+        n_basis: int | None = None,
+        basis: str = "cholesky",
+        objective: str = "margin",
     ) -> None:
         super().__init__(
             C,
@@ -128,9 +166,16 @@ class ChainSVM(StructuredPredictor):
             gamma=gamma,
             degree=degree,
             coef0=coef0,
+            n_basis=n_basis,
+            basis=basis,
+            objective=objective,
         )
         self.boundary = boundary
         self.forbidden = forbidden
+        self.bio = bio
+        self.order = order
+        self.emission_order = emission_order
+        self.features = features
         self.class_weight = class_weight
 
     def fit(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> Self:
@@ -138,8 +183,9 @@ class ChainSVM(StructuredPredictor):
 
         Parameters
         ----------
-        X : list of arrays, CSR matrices or data frames (length, p)
-            A matrix for each sequence, with a row for each position; at least one.
+        X : list of arrays, CSR matrices or data frames (length, p), or of lists of positions
+            A matrix for each sequence, with a row for each position, at least one; or a list of positions, each a dict of
+            features or a list of strings, or a word with ``features=TextFeatures()``.
         y : list of sequences of tags
             A tag for each position: strings, numbers or other values that are hashable.
         sample_weight : array, optional
@@ -150,21 +196,27 @@ class ChainSVM(StructuredPredictor):
         self
         """
         check_parameters(self)
-        check_boundary(self.boundary)
-        features, lengths = _check_sequences(X)
+        check_chain_options(self)
+        vectoriser = _vectoriser(self.features, X)
+        if vectoriser is None:
+            features, lengths = _check_sequences(X)
+        else:
+            features, lengths = Features(vectoriser.fit_transform(X)), _lengths(X)
         values = _check_tags(y, lengths)
         classes = target.distinct(chain.from_iterable(values))
         target.check_several(classes, "ChainSVM")
+        _check_size(len(classes), features.shape[1], self.order, self.emission_order)
         states = _states(values, classes)
-        forbidden = forbidden_transitions(self.forbidden, classes)
-        _check_transitions(states, lengths, forbidden, classes)
+        forbidden, first = constraints(self, classes)
+        _check_constraints(states, lengths, forbidden, first, classes)
         weight = None if sample_weight is None else target.example_weights(sample_weight, len(lengths), "sequence")
         problem = self._problem(
             training_rows(self, features),
+            features,
             lengths,
-            _cut(states, lengths),
             len(classes),
-            forbidden,
+            (forbidden, first),
+            _cut(states, lengths),
             target.cost_table(self.loss, classes),
             weight,
         )
@@ -173,11 +225,33 @@ class ChainSVM(StructuredPredictor):
             # The builder's losses know nothing of tags; all variables have the same number of states.
             problem.arrays.losses[:] *= np.repeat(by_tag[states], len(classes))
         self._train(problem, features)
-        remember_columns(self, X[0])
+        for name in _OPTIONAL:
+            self.__dict__.pop(name, None)
+        if vectoriser is None:
+            remember_columns(self, X[0])
+        else:
+            self._keep_vectoriser(vectoriser)
         self.classes_ = classes
-        self.forbidden_ = forbidden
+        self.forbidden_, self.forbidden_first_ = forbidden, first
         self._name_weights()
         return self
+
+    def top_features(self, tag: Any, n: int = 10) -> list[tuple[str, float]]:
+        """The n features that speak most for a tag, heaviest first: names and weights.
+
+        Parameters
+        ----------
+        tag : one of ``classes_``
+        n : int
+        """
+        check_is_fitted(self)
+        states = target.states_of([tag], self.classes_) if isinstance(tag, Hashable) else np.array([-1])
+        if states[0] < 0:
+            raise DataError(f"The tag {tag!r} was not seen in training; the tags are {self.classes_.tolist()}.")
+        weights = self.coef_[states[0]]
+        names = getattr(self, "feature_names_in_", None)
+        best = np.argsort(-weights, kind="stable")[: max(0, n)].tolist()
+        return [(f"x{k}" if names is None else str(names[k]), float(weights[k])) for k in best]
 
     def score(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> float:
         """Fraction of the tags that are predicted right; with `sample_weight`, a sequence's tags count that much."""
@@ -198,10 +272,17 @@ class ChainSVM(StructuredPredictor):
         return tags
 
     def _new_problem(self, X: Sequence[Any]) -> FactorGraphs:
-        features, lengths = _check_sequences(X)
-        compare_columns(self, X[0])
-        _check_possible(lengths, self.forbidden_)
-        return self._problem(prediction_rows(self, features), lengths, None, len(self.classes_), self.forbidden_)
+        vectoriser = getattr(self, "vectoriser_", None)
+        if vectoriser is not None:
+            features, lengths = Features(vectoriser.transform(X)), _lengths(X)
+        elif _is_named(X):
+            raise DataError("X holds features by name, or words, but the model was trained on matrices.")
+        else:
+            features, lengths = _check_sequences(X)
+            compare_columns(self, X[0])
+        constrained = self.forbidden_, self.forbidden_first_
+        _check_possible(lengths, *constrained)
+        return self._problem(prediction_rows(self, features), features, lengths, len(self.classes_), constrained)
 
     def _present(self, states: NDArray[np.int32], problem: FactorGraphs) -> list[NDArray[Any]]:
         """An array of tags a sequence."""
@@ -210,32 +291,111 @@ class ChainSVM(StructuredPredictor):
     def _problem(
         self,
         rows: Features,
+        features: Features,
         lengths: NDArray[np.int64],
-        tags: list[NDArray[np.int32]] | None,
         n_tags: int,
-        forbidden: NDArray[np.bool_] | None,
+        constrained: tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None],
+        tags: list[NDArray[np.int32]] | None = None,
         loss: Any = "hamming",
         weight: NDArray[np.float64] | None = None,
     ) -> FactorGraphs:
-        return chain_problem(rows, tags, n_tags, bool(self.boundary), forbidden, loss, weight, lengths)
+        return chain_problem(
+            rows,
+            tags,
+            n_tags,
+            bool(self.boundary),
+            constrained[0],
+            loss,
+            weight,
+            lengths,
+            int(self.order),
+            int(self.emission_order),
+            constrained[1],
+            features,
+        )
+
+    def _keep_vectoriser(self, vectoriser: FeatureColumns) -> None:
+        self.vectoriser_ = vectoriser
+        self.n_features_in_ = vectoriser.n_features_
+        self.__dict__.pop("feature_names_in_", None)
+        if vectoriser.n_hash is None:
+            self.feature_names_in_ = vectoriser.feature_names_
 
     def _name_weights(self) -> None:
         """Views of the flat weights under their names."""
-        n_tags = len(self.classes_)
-        of_factors = name_blocks(self, n_tags)
-        square = n_tags * n_tags
-        self.transition_coef_ = of_factors[:square].reshape(n_tags, n_tags)
-        for name, start in (("start_coef_", square), ("end_coef_", square + n_tags)):
-            if self.boundary:
-                setattr(self, name, of_factors[start : start + n_tags])
-            elif hasattr(self, name):
-                delattr(self, name)
+        n_tags, at = len(self.classes_), chain_blocks(len(self.classes_), bool(self.boundary), self.order)
+        of_factors = name_blocks(self, n_tags).reshape(-1, self.n_features_in_ + 1 if self.emission_order else 1)
+        # With order=0 there are none, and they score 0.
+        self.transition_coef_ = np.zeros((n_tags, n_tags))
+        for name, kind, depth in (
+            ("transition_coef_", "pairs", 2),
+            ("transition2_coef_", "triples", 3),
+            ("start_coef_", "start", 1),
+            ("end_coef_", "end", 1),
+        ):
+            if kind in at:
+                setattr(self, name, of_factors[at[kind], -1].reshape((n_tags,) * depth))
+        for order, name, kind in ((1, "emission_coef_", "pairs"), (2, "emission2_coef_", "triples")):
+            if self.emission_order >= order:
+                setattr(self, name, of_factors[at[kind], :-1].reshape((n_tags,) * (order + 1) + (-1,)))
 
 
-def check_boundary(boundary: Any) -> None:
-    """Refuse what is neither True nor False."""
-    if not isinstance(boundary, bool | np.bool_):
-        raise OptionError(f"boundary={boundary!r} is not possible; it must be True or False.")
+def check_chain_options(estimator: ChainSVM) -> None:
+    """Refuse, in a sentence, what a chain cannot have."""
+    for name in ("boundary", "bio"):
+        value = getattr(estimator, name)
+        if not isinstance(value, bool | np.bool_):
+            raise OptionError(f"{name}={value!r} is not possible; it must be True or False.")
+    check_orders(estimator.order, estimator.emission_order)
+    if estimator.emission_order and not is_linear(estimator):
+        raise OptionError(
+            f'emission_order={estimator.emission_order} is for kernel="linear": a kernel knows the tag of a position alone.'
+        )
+    if not (estimator.features is None or isinstance(estimator.features, FeatureColumns)):
+        raise OptionError(
+            f"features={estimator.features!r} is not possible; it must be a TextFeatures, a Vectoriser or None."
+        )
+
+
+def _check_size(n_tags: int, p: int, order: int, emission_order: int) -> None:
+    """Refuse more weights than memory is likely to hold; factors of all orders have as many features."""
+    size = n_tags ** (order + 1) * (p + 1)
+    if emission_order and size > MOST_WEIGHTS:
+        raise DataError(
+            f"With order={order} and emission_order={emission_order}, {n_tags} tags and {p} features make {size} weights; at "
+            f"most {MOST_WEIGHTS} (maxmargin.estimators.chain.MOST_WEIGHTS) are allowed. Use fewer features, or lower orders."
+        )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Sequences and tags
+
+
+def _vectoriser(given: Any, X: Any) -> FeatureColumns | None:
+    """What makes features of the positions; None if they have rows of numbers."""
+    if given is not None:
+        made: FeatureColumns = clone(given)
+        return made
+    return Vectoriser() if _is_named(X) else None
+
+
+def _is_named(X: Any) -> bool:
+    """Whether the sequences are lists of dicts, of collections of strings or of words."""
+    if isinstance(X, str) or not isinstance(X, Sequence | np.ndarray):
+        return False
+    for one in X:
+        if not (isinstance(one, list | tuple) or (isinstance(one, np.ndarray) and one.dtype == object)):
+            return False
+        for position in one:
+            if isinstance(position, Mapping | set | frozenset | str):
+                return True
+            if not isinstance(position, list | tuple) or len(position):
+                return isinstance(position, list | tuple) and isinstance(position[0], str)
+    return False
+
+
+def _lengths(X: Sequence[Any]) -> NDArray[np.int64]:
+    return np.array([len(one) for one in X], np.int64)
 
 
 def _check_sequences(X: Any) -> tuple[Features, NDArray[np.int64]]:
@@ -291,6 +451,27 @@ def _cut(stacked: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]
 # Hard constraints
 
 
+def constraints(
+    estimator: ChainSVM, classes: NDArray[Any]
+) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
+    """Which transitions (K, K) and which first tags (K,) are forbidden; None if none is."""
+    forbidden = forbidden_transitions(estimator.forbidden, classes)
+    if not estimator.bio:
+        return forbidden, None
+    inside, before = _bio(classes)
+    return (before if forbidden is None else forbidden | before), inside
+
+
+def _bio(classes: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which tags (K,) are I, and which (K,) may not come before which (K,)."""
+    for tag in classes.tolist():
+        if not (isinstance(tag, str) and (tag == "O" or (tag[:2] in ("B-", "I-") and len(tag) > 2))):
+            raise DataError(f'bio=True, but y has the tag {tag!r}; expected "O", "B-kind" and "I-kind".')
+    kind = np.array([tag[2:] for tag in classes.tolist()])
+    inside = np.array([tag[0] == "I" for tag in classes.tolist()])
+    return inside, inside & (kind[:, None] != kind)
+
+
 def forbidden_transitions(pairs: Any, classes: NDArray[Any]) -> NDArray[np.bool_] | None:
     """Which transitions (K, K) are forbidden; None if none is."""
     if pairs is None:
@@ -309,13 +490,21 @@ def forbidden_transitions(pairs: Any, classes: NDArray[Any]) -> NDArray[np.bool_
     return mask if mask.any() else None
 
 
-def _check_transitions(
-    states: NDArray[np.int32], lengths: NDArray[np.int64], forbidden: NDArray[np.bool_] | None, classes: NDArray[Any]
+def _check_constraints(
+    states: NDArray[np.int32],
+    lengths: NDArray[np.int64],
+    forbidden: NDArray[np.bool_] | None,
+    first: NDArray[np.bool_] | None,
+    classes: NDArray[Any],
 ) -> None:
+    starts = np.cumsum(lengths) - lengths
+    if first is not None and first[states[starts]].any():
+        m = int(np.flatnonzero(first[states[starts]])[0])
+        tag = classes[states[starts[m]]]
+        raise DataError(f"Sequence {m} has {str(tag)!r} at position 0, where no tag before it allows it (bio=True).")
     if forbidden is None:
         return
     inside = np.ones(len(states), bool)
-    starts = np.cumsum(lengths) - lengths
     inside[starts] = False
     wrong = np.flatnonzero(inside[1:] & forbidden[states[:-1], states[1:]])
     if len(wrong):
@@ -327,12 +516,14 @@ def _check_transitions(
         )
 
 
-def _check_possible(lengths: NDArray[np.int64], forbidden: NDArray[np.bool_] | None) -> None:
+def _check_possible(
+    lengths: NDArray[np.int64], forbidden: NDArray[np.bool_] | None, first: NDArray[np.bool_] | None
+) -> None:
     """Refuse sequences for which the constraints leave no tags at all."""
     if forbidden is None:
         return
-    # The tags that can stand at position t; they only become fewer, so after K steps they change no more.
-    reachable: NDArray[np.bool_] = np.ones(len(forbidden), bool)
+    # The tags that can stand at position t. A way of K steps meets a tag twice, so it can go on for ever.
+    reachable: NDArray[np.bool_] = np.ones(len(forbidden), bool) if first is None else ~first
     for t in range(1, len(forbidden) + 1):
         reachable = np.asarray(~forbidden[reachable].all(axis=0))
         if not reachable.any():

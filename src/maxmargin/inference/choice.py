@@ -26,8 +26,9 @@ from maxmargin.inference.loopy_bp import LoopyBP
 from maxmargin.inference.trees import Trees
 from maxmargin.problems.factor_graphs import FactorGraphs
 
-#: Labelings, and entries of clique tables, of an example for which exactness counts as cheap.
-CHEAP_LABELINGS, CHEAP_ENTRIES = 2**10, 2**15
+#: Labelings, and entries of clique tables, of an example for which exactness counts as cheap; and cliques that take at most so
+#: many times the room of the score tables themselves, as those of a chain with factors over three tags.
+CHEAP_LABELINGS, CHEAP_ENTRIES, CHEAP_RATIO = 2**10, 2**15, 4
 
 
 def choose(graphs: FactorGraphs) -> tuple[Engine, str]:
@@ -64,7 +65,8 @@ def exact_engine(graphs: FactorGraphs) -> tuple[Engine, str] | None:
         return Trees(), "no graph has a cycle"
     if Exhaustive(CHEAP_LABELINGS).refusal(graphs) is None:
         return Exhaustive(CHEAP_LABELINGS), f"no example has more than {CHEAP_LABELINGS} labelings"
-    tree = JunctionTree(CHEAP_ENTRIES)
+    own = int((np.diff(graphs.example_states) + np.diff(graphs.example_tables)).max())
+    tree = JunctionTree(max(CHEAP_ENTRIES, CHEAP_RATIO * own))
     if tree.refusal(graphs) is None:
         return tree, f"the induced width is small, {int(np.max(tree.width(graphs)))}"
     return None

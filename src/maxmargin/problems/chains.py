@@ -1,9 +1,17 @@
-"""Chains (Cutting section 3.2): a variable a position, a factor between neighbours, weights shared along the chain.
+"""Chains (Cutting section 3.2): a variable a position, factors between neighbours, weights shared along the chain.
 
-    score(x, y) = sum_t w_{y_t} . x_t + sum_t A[y_t, y_{t+1}] + start[y_1] + end[y_T]
+    score(x, y) = sum_t w[y_t] . x_t + sum_t A[y_{t-1}, y_t] + start[y_1] + end[y_T]
 
-Blocks of factors: the K*K transitions first, then K for the first tag and K for the last (left out with
-boundary=False).
+and, of higher order, as SVM-hmm has them (``order``, ``emission_order``, at most 2, the second at most the first),
+
+    + sum_t A2[y_{t-2}, y_{t-1}, y_t]              order 2
+    + sum_t E[y_{t-1}, y_t] . x_t                  emission order 1 or 2
+    + sum_t E2[y_{t-2}, y_{t-1}, y_t] . x_t        emission order 2
+
+Blocks of factors: the K*K pairs first (from order 1), K*K*K triples (order 2), K for the first tag and K for the last (left out
+with boundary=False); `chain_blocks` says where. Factors have the constant feature alone. With an emission order they have the
+position's features and the constant as the last: a factor that ends at position t reads (x_t, 1), so that its block is (E, A). No
+pair or triple ends at a sequence's first position, and its row is (0, 1): that is what factors without x read.
 """
 
 from __future__ import annotations
@@ -15,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from maxmargin.errors import DataError
+from maxmargin.errors import DataError, OptionError
 from maxmargin.problems.factor_graphs import FactorGraphs, as_states
 from maxmargin.problems.features import Features, as_floats
 from maxmargin.problems.losses import variable_losses
@@ -31,6 +39,10 @@ def chain_problem(
     loss: str | ArrayLike = "hamming",
     sample_weight: ArrayLike | None = None,
     lengths: ArrayLike | None = None,
+    order: int = 1,
+    emission_order: int = 0,
+    forbidden_first: ArrayLike | None = None,
+    emission: Features | None = None,
 ) -> FactorGraphs:
     """Build the problem of a set of tagged sequences.
 
@@ -46,7 +58,16 @@ def chain_problem(
     forbidden : bool array (K, K), optional
         Transitions that may not happen.
     lengths : int array (M,), optional
+    order : 0, 1 or 2
+        How many tags before a position its transitions know.
+    emission_order : int
+        How many tags before a position its features know, at most `order`.
+    forbidden_first : bool array (K,), optional
+        Tags that may not be the first.
+    emission : Features, optional
+        The rows that know other tags, if they are not those of `sequences`.
     """
+    check_orders(order, emission_order)
     if isinstance(sequences, Features):
         rows, lengths = sequences, np.asarray(lengths, np.int64)
         if lengths.ndim != 1 or (lengths < 1).any() or lengths.sum() != rows.shape[0]:
@@ -56,40 +77,96 @@ def chain_problem(
     labels = None
     if tags is not None:
         labels = join_labels(tags, lengths, "tags")
-    scores = None
-    if forbidden is not None:
-        mask = np.asarray(forbidden, bool)
-        if mask.shape != (n_tags, n_tags):
-            raise DataError(f"forbidden has shape {mask.shape}; expected ({n_tags}, {n_tags}).")
-        scores = np.where(mask, -np.inf, 0.0)
-    square = n_tags * n_tags
-    factor_templates = [Template(np.arange(square).reshape(n_tags, n_tags), scores)]
-    if boundary:
-        factor_templates += [Template(square + np.arange(n_tags)), Template(square + n_tags + np.arange(n_tags))]
-    shapes, structure_of = np.unique(lengths, return_inverse=True)
-    structures = [_chain(int(length), boundary) for length in shapes]
+    pair_scores = _fixed_scores(forbidden, (n_tags, n_tags), "forbidden")
+    first_scores = _fixed_scores(forbidden_first, (n_tags,), "forbidden_first")
+    blocks = chain_blocks(n_tags, boundary, order)
+    shapes = {"pairs": (n_tags, n_tags), "triples": (n_tags,) * 3, "start": (n_tags,), "end": (n_tags,)}
+    fixed = {"pairs": pair_scores, "start": first_scores}
+    templates = {
+        name: Template(np.arange(blocks[name].start, blocks[name].stop).reshape(shape), fixed.get(name))
+        for name, shape in shapes.items()
+        if name in blocks
+    }
+    # Constraints hold without weights, too.
+    for name, scores in fixed.items():
+        if scores is not None and name not in templates:
+            templates[name] = Template(np.full(shapes[name], -1), scores)
+    starts = np.cumsum(lengths) - lengths
+    distinct, structure_of = np.unique(lengths, return_inverse=True)
+    structures = [_chain(int(length), list(templates), emission_order) for length in distinct]
     return FactorGraphs(
         structures,
         structure_of,
         [Template(np.arange(n_tags))],
-        factor_templates,
+        list(templates.values()),
         rows,
-        Features.constant(),
-        np.concatenate([[0], np.cumsum(lengths)[:-1]]),
-        np.zeros(len(lengths), np.int64),
+        emission_rows(emission or rows, starts) if emission_order else Features.constant(),
+        starts,
+        starts if emission_order else np.zeros(len(lengths), np.int64),
         labels,
         None if labels is None else variable_losses(labels, np.full(len(labels), n_tags), lengths, loss),
         weights=sample_weight,
     )
 
 
-def _chain(length: int, boundary: bool) -> Structure:
-    scopes: list[tuple[int, ...]] = [(t, t + 1) for t in range(length - 1)]
-    kinds = [0] * len(scopes)
-    if boundary:
-        scopes += [(0,), (length - 1,)]
-        kinds += [1, 2]
-    return Structure(np.zeros(length, np.int64), np.arange(length), kinds, np.zeros(len(kinds), np.int64), scopes)
+def check_orders(order: Any, emission_order: Any) -> None:
+    """Refuse, in a sentence, orders that cannot be."""
+    for name, value in (("order", order), ("emission_order", emission_order)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value <= 2:
+            raise OptionError(f"{name}={value!r} is not possible; it must be 0, 1 or 2.")
+    if emission_order > order:
+        raise OptionError(
+            f"emission_order={emission_order} is not possible with order={order}: features that know {emission_order} "
+            f"tag(s) before theirs need transitions that know as many."
+        )
+
+
+def chain_blocks(n_tags: int, boundary: bool, order: int) -> dict[str, slice]:
+    """Where the blocks of factors are: "pairs", "triples", "start" and "end", as far as there are any."""
+    sizes = {"pairs": n_tags**2 if order >= 1 else 0, "triples": n_tags**3 if order == 2 else 0}
+    sizes |= {"start": n_tags, "end": n_tags} if boundary else {}
+    blocks, at = {}, 0
+    for name, size in sizes.items():
+        if size:
+            blocks[name] = slice(at, at + size)
+            at += size
+    return blocks
+
+
+def emission_rows(features: Features, starts: NDArray[np.int64]) -> Features:
+    """The rows of factors that know features, (x, 1); (0, 1) at the starts of sequences."""
+    matrix = features.matrix()
+    inside = np.ones((features.shape[0], 1), matrix.dtype)
+    inside[starts] = 0
+    if features.sparse:
+        kept = sp.csr_array(matrix.multiply(inside))
+        kept.eliminate_zeros()
+        return Features(sp.hstack([kept, sp.csr_array(np.ones_like(inside))], format="csr"), features.name)
+    return Features(np.hstack([matrix * inside, np.ones_like(inside)]), features.name)
+
+
+def _fixed_scores(mask: ArrayLike | None, shape: tuple[int, ...], name: str) -> NDArray[np.float64] | None:
+    if mask is None:
+        return None
+    wrong = np.asarray(mask, bool)
+    if wrong.shape != shape:
+        raise DataError(f"{name} has shape {wrong.shape}; expected {shape}.")
+    return np.where(wrong, -np.inf, 0.0)
+
+
+def _chain(length: int, kinds: list[str], emission_order: int) -> Structure:
+    scopes: list[tuple[int, ...]] = []
+    templates: list[int] = []
+    for template, kind in enumerate(kinds):
+        if kind in ("pairs", "triples"):
+            arity = 2 if kind == "pairs" else 3
+            found = [tuple(range(t - arity, t)) for t in range(arity, length + 1)]
+        else:
+            found = [(0,) if kind == "start" else (length - 1,)]
+        scopes += found
+        templates += [template] * len(found)
+    rows = [scope[-1] if 1 < len(scope) <= emission_order + 1 else 0 for scope in scopes]
+    return Structure(np.zeros(length, np.int64), np.arange(length), templates, rows, scopes)
 
 
 def stack_examples(parts: Sequence[Any], noun: str, name: str = "X") -> tuple[Features, NDArray[np.int64]]:

@@ -43,6 +43,7 @@ from maxmargin.problems.layout import (
     K_ARITY,
     K_KIND,
     K_SLOTS,
+    K_START,
     L_SLOTS,
     MESSAGES,
     S_FACTORS,
@@ -344,14 +345,18 @@ class FactorGraphs:
             np.isneginf(fixed).any() for fixed in (a.variable_fixed, a.factor_fixed, a.variable_scores, a.factor_scores)
         )
         if constrained:
-            # In pieces, so that checking never needs all score tables at once.
-            zero = np.zeros(self.n_weights)
-            for first in range(0, self.n_examples, 1000):
-                part = self.take(np.arange(first, min(first + 1000, self.n_examples)))
-                value = part.labeling_scores(part.scores(zero), part.labels)
-                if np.isneginf(value).any():
-                    m = first + int(np.flatnonzero(np.isneginf(value))[0])
-                    raise DataError(f"Example {m}: its own labels are forbidden by the hard constraints.")
+            value = np.empty(self.n_examples)
+            if not self.has_structured:
+                _fixed_scores(a, value)
+            else:
+                # In pieces, so that checking never needs all score tables at once.
+                zero = np.zeros(self.n_weights)
+                for first in range(0, self.n_examples, 1000):
+                    part = self.take(np.arange(first, min(first + 1000, self.n_examples)))
+                    value[first : first + 1000] = part.labeling_scores(part.scores(zero), part.labels)
+            if np.isneginf(value).any():
+                m = int(np.flatnonzero(np.isneginf(value))[0])
+                raise DataError(f"Example {m}: its own labels are forbidden by the hard constraints.")
 
     def _locate(self, variable: int) -> tuple[int, int]:
         m = int(np.searchsorted(self.example_variables, variable, side="right") - 1)
@@ -466,4 +471,26 @@ def _labeling_scores(g: Any, v_scores: Any, f_scores: Any, labels: Any, work_siz
             for j in range(kinds[t, K_ARITY]):
                 own[j] = labels[first + scope[factors[c, F_SCOPE] + j]]
             total += structured_score(t, kinds, slots, structured, f_scores, at, own, work)
+        out[m] = total
+
+
+@kernel
+def _fixed_scores(g: Any, out: Any) -> None:
+    """Fixed score (M,) of the labels, where all factors have tables: features are not looked at."""
+    examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
+    scope, v_kinds, kinds, slots, labels = g.scope, g.variable_kinds, g.factor_kinds, g.slots, g.labels
+    v_fixed, f_fixed, v_scores, f_scores = g.variable_fixed, g.factor_fixed, g.variable_scores, g.factor_scores
+    for m in range(len(examples) - 1):
+        s, first = examples[m, STRUCTURE], examples[m, VARIABLES]
+        v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
+        total = 0.0
+        for v in range(examples[m + 1, VARIABLES] - first):
+            total += v_fixed[v_kinds[variables[v0 + v, 0], K_START] + labels[first + v]]
+            if len(v_scores) > 0:
+                total += v_scores[examples[m, STATES] + variables[v0 + v, V_STATE] + labels[first + v]]
+        for c in range(f0, f0 + examples[m + 1, FACTORS] - examples[m, FACTORS]):
+            y = joint_state(c, first, factors, scope, kinds, slots, labels)
+            total += f_fixed[kinds[factors[c, F_TEMPLATE], K_START] + y]
+            if len(f_scores) > 0:
+                total += f_scores[examples[m, TABLES] + factors[c, F_TABLE] + y]
         out[m] = total
