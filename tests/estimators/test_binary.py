@@ -4,10 +4,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import LinearSVC
 
 import maxmargin as mm
 from maxmargin.errors import DataError, OptionError
+from maxmargin.estimators import base
+from maxmargin.problems import binary_problem
+from maxmargin.solvers import make_solver
+from reference.enumerated_program import exact_optimum
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +77,23 @@ def test_costs_move_the_boundary(data):
     margin = np.where(y == "yes", 1, -1) * (X @ w[:-1] + w[-1])
     hinge = np.maximum(0, np.where(y == "yes", 1, 10) - margin)
     assert model.result_.primal == pytest.approx(w @ w / 20 + hinge.mean())
+
+
+@pytest.mark.parametrize("kernel", [{}, {"kernel": "poly", "degree": 2, "gamma": 0.5}, {"kernel": "rbf", "n_basis": 6}])
+def test_costs_against_a_program_of_all_labelings(data, kernel):
+    X, y = data[0][:40], data[1][:40]
+    costs = np.array([[0.0, 2.5], [0.5, 0.0]])
+    model = small(loss=costs, fit_intercept=False, max_passes=20_000, **kernel).fit(X, y)
+    rows = X
+    if "degree" in kernel:
+        rows = np.hstack([np.einsum("ni,nj->nij", X, X).reshape(40, -1) / 2.0, X, np.ones((40, 1))])
+    elif kernel:
+        basis = model.basis_vectors_
+        inverse = np.linalg.inv(np.linalg.cholesky(rbf_kernel(basis, gamma=model.gamma_)))
+        rows = rbf_kernel(X, basis, gamma=model.gamma_) @ inverse.T
+    best = exact_optimum(binary_problem(rows, (y == "yes").astype(int), costs), 10.0)
+    assert model.result_.gap <= 1e-4
+    assert model.result_.dual - 1e-7 <= best <= model.result_.primal + 1e-7
 
 
 def test_attributes_have_the_shapes_of_scikit_learn(data):
@@ -140,6 +162,19 @@ def test_names_of_the_one_loss(data, loss):
     model = small(loss=loss).fit(*data)
     assert model.loss == loss
     np.testing.assert_array_equal(model.result_.weights, small().fit(*data).result_.weights)
+
+
+def test_the_objective_is_handed_on(data, monkeypatch):
+    seen = []
+
+    def spied(solver, problem, objective):
+        seen.append(objective)
+        return make_solver(solver, problem)
+
+    monkeypatch.setattr(base, "make_solver", spied)
+    for objective in ("margin", "log"):
+        small(objective=objective, max_passes=1).fit(*data)
+    assert seen == ["margin", "log"]
 
 
 def test_warm_start_and_checkpoint(data, tmp_path):

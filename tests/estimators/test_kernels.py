@@ -1,4 +1,7 @@
-"""Kernels on the estimators: against linear models on explicit features, a quadratic program, and what cannot be."""
+"""Kernels on the estimators: against linear models on explicit features, a quadratic program, and what cannot be.
+
+A basis of all rows is the kernel itself; a smaller one, the linear model on OP8's features as the paper prints them.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,13 @@ from maxmargin.estimators import feature_space
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.formats.model_file import read_model, write_model
 from maxmargin.problems import Features, chain_problem, graph_problem
+from maxmargin.problems.features import KernelBlocks
 from maxmargin.solvers import SOLVERS
+from maxmargin.solvers.one_slack import OneSlack
 
 TOL = 1e-6
 KINDS = [mm.BinarySVM, mm.MultiClassSVM, mm.MultiLabelSVM, mm.ChainSVM, mm.GraphSVM]
+WITH_BASIS = [kind for kind in KINDS if "n_basis" in kind().get_params()]
 EDGES = np.array([[0, 1], [1, 2], [2, 0]])
 
 
@@ -421,9 +427,21 @@ def test_a_file_that_does_not_fit_together(tmp_path, change, sentence):
         ({"degree": 1.5}, r"degree=1\.5 is not possible"),
         ({"coef0": -1.0}, r"coef0=-1\.0 is not possible"),
         ({"coef0": "1"}, "coef0='1' is not possible"),
+        (
+            {"kernel": "rbf", "n_basis": 0},
+            "n_basis=0 is not possible; it must be a whole number of at least 1, or None",
+        ),
+        ({"kernel": "rbf", "n_basis": 2.5}, r"n_basis=2\.5 is not possible"),
+        ({"kernel": "rbf", "n_basis": True}, "n_basis=True is not possible"),
+        ({"n_basis": 5}, "n_basis=5 is for kernels"),
+        ({"basis": "lda"}, 'basis=\'lda\' is not known; use "auto", "cholesky", "random", "k-means"'),
+        ({"basis": None}, "basis=None is not known"),
+        ({"objective": "square"}, 'objective=\'square\' is not known; use "margin", "log"'),
     ],
 )
 def test_parameters_that_cannot_be(kind, options, sentence):
+    if not set(options) <= set(kind().get_params()):
+        pytest.skip("not a parameter of this estimator")
     with pytest.raises(OptionError, match=sentence):
         kind(**options).fit(*data(kind))
 
@@ -434,7 +452,7 @@ def test_a_solver_trains_the_kernel_right_or_not_at_all(solver):
     model = mm.ChainSVM(C=3.0, solver=solver, kernel=inner_products, max_passes=3000)
     if solver not in feature_space.KERNEL_SOLVERS:
         with pytest.raises(
-            OptionError, match=f'The solver {solver} is for kernel="linear" only; with a kernel, use "auto"'
+            OptionError, match=f'The solver {solver} needs features, of which a kernel has none; use "auto", .* n_basis'
         ):
             model.fit(X, y)
         return
@@ -471,9 +489,64 @@ def test_too_many_rows(kind, monkeypatch):
     n = len(X) if kind not in (mm.ChainSVM, mm.GraphSVM) else len(flat(y))
     monkeypatch.setattr(feature_space, "KERNEL_LIMIT", 8 * n * n - 1)
     with pytest.raises(DataError, match=f"kernel matrix of {n} rows takes {8 * n * n} bytes, and the limit is"):
-        kind(kernel="rbf").fit(X, y)
+        kind(kernel="rbf", solver="bcfw").fit(X, y)
     monkeypatch.setattr(feature_space, "KERNEL_LIMIT", 8 * n * n)
-    kind(kernel="rbf", max_passes=1).fit(X, y)
+    kind(kernel="rbf", solver="bcfw", max_passes=1).fit(X, y)
+
+
+@pytest.mark.skipif(not feature_space.BLOCK_SOLVERS, reason="no solver does without the matrix")
+@pytest.mark.parametrize("kind", [mm.BinarySVM, mm.ChainSVM])
+def test_a_matrix_that_is_too_large_is_never_held(kind, monkeypatch):
+    X, y = data(kind)
+    whole = train(kind, X, y, kernel="rbf", tol=1e-3)
+    monkeypatch.setattr(feature_space, "KERNEL_LIMIT", 1)
+    model = kind(C=3.0, kernel="rbf").fit(X, y)
+    assert model.result_.solver == "one-slack"
+    assert "too large to hold" in model.result_.options["reason"]
+    assert model.result_.gap <= model.tol
+    same_optimum(whole, model)
+    if kind is mm.BinarySVM:
+        with pytest.raises(DataError, match="the limit is 1 "):
+            kind(kernel="precomputed").fit(rbf_kernel(X, X), y)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_solver_that_needs_no_matrix_gets_none(kind, monkeypatch):
+    X, y = data(kind)
+    whole = train(kind, X, y, kernel="rbf", tol=1e-4)
+    asked = []
+
+    class Spied(OneSlack):
+        def solve(self, problem, *rest, **options):
+            asked.append(problem.variable_features)
+            return super().solve(problem, *rest, **options)
+
+    model = train(kind, X, y, kernel="rbf", solver=Spied(), tol=1e-4)
+    assert isinstance(asked[0], KernelBlocks)
+    same_optimum(whole, model)
+    near(whole, model, X, X, np.sqrt(2.0))
+    # Not even where it would be too large.
+    monkeypatch.setattr(feature_space, "KERNEL_LIMIT", 1)
+    again = train(kind, X, y, kernel="rbf", solver=OneSlack(), tol=1e-4)
+    np.testing.assert_array_equal(again.dual_coef_, model.dual_coef_)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_rows_with_and_without_the_matrix(intercept, convert):
+    X, _ = data(mm.BinarySVM, convert)
+    A = np.random.default_rng(0).normal(size=(24, 3))
+    for kernel in ("rbf", "poly", inner_products):
+        model = mm.BinarySVM(kernel=kernel, fit_intercept=intercept)
+        whole, blocks = (feature_space.training_rows(model, Features(X), blocks=blocks) for blocks in (False, True))
+        assert isinstance(blocks, KernelBlocks)
+        assert not isinstance(whole, KernelBlocks)
+        np.testing.assert_allclose(blocks.times(A), whole.times(A), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(blocks.arrays.squared_norms, whole.arrays.squared_norms)
+    # A matrix that is given is there.
+    gram = rbf_kernel(X, X)
+    rows = feature_space.training_rows(mm.BinarySVM(kernel="precomputed"), Features(gram), blocks=True)
+    np.testing.assert_array_equal(rows.arrays.gram, gram + 1.0)
 
 
 def test_the_limit():
@@ -499,13 +572,31 @@ def test_functions_that_are_no_kernels(kind):
 
     for kernel, sentence in (
         (narrow, rf"The kernel narrow returned shape \({n}, {n - 1}\)"),
-        (missing, "The kernel missing is nan between rows 0 and 0"),
+        (missing, r"the matrix of the kernel missing\[0, 0\] is nan"),
         (skewed, r"the kernel skewed is not symmetric: \[0, 1\]"),
         (negative, "of a row with itself is not negative"),
         (lambda A, B: "nonsense", "The kernel <lambda> failed on arrays"),
     ):
         with pytest.raises(DataError, match=sentence):
             kind(kernel=kernel, fit_intercept=False).fit(X, y)
+
+
+@pytest.mark.parametrize("n_basis", [None, 10])
+def test_rows_of_many_zeros_that_were_given_dense_stay_so(n_basis):
+    """They are held in compressed rows, which the user's kernel need not know of."""
+    X, y = np.zeros((24, 20)), data(mm.BinarySVM)[1]
+    X[:, :4] = np.random.default_rng(0).normal(size=(24, 4))
+
+    def dense_only(A, B):
+        return np.exp(-((A[:, None] - B[None]) ** 2).sum(axis=2))
+
+    one = mm.BinarySVM(kernel="rbf", gamma=1.0, n_basis=n_basis, basis="cholesky").fit(X, y)
+    other = mm.BinarySVM(kernel=dense_only, n_basis=n_basis, basis="cholesky").fit(X, y)
+    np.testing.assert_allclose(other.decision_function(X), one.decision_function(X), atol=1e-6)
+    near_diagonal = np.where(rbf_kernel(X, gamma=9.0) < 0.01, 0.0, rbf_kernel(X, gamma=9.0))
+    assert np.count_nonzero(near_diagonal) < 0.2 * near_diagonal.size
+    model = mm.BinarySVM(kernel="precomputed", n_basis=n_basis).fit(near_diagonal, y)
+    assert model.decision_function(near_diagonal).shape == (24,)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -532,6 +623,289 @@ def test_an_overflow_is_a_sentence():
     X, y = data(mm.BinarySVM)
     with pytest.raises(DataError, match=r"the matrix of the kernel poly\[\d+, \d+\] is inf"):
         mm.BinarySVM(kernel="poly", gamma=1e200, degree=3).fit(X, y)
+
+
+def test_kernels_with_a_negative_eigenvalue():
+    X, y = data(mm.BinarySVM)
+    K = rbf_kernel(X, X) - 0.9 * np.ones((24, 24))
+    np.fill_diagonal(K, 1.0)
+    least = np.linalg.eigvalsh(K)[0]
+    assert least < -1
+    sentence = f"is not positive semi-definite: its most negative eigenvalue is {least:.6g}"
+    for n_basis in (None, 3):
+        with pytest.raises(DataError, match=f"X {sentence}"):
+            mm.BinarySVM(kernel="precomputed", n_basis=n_basis).fit(K, y)
+
+    def hyperbolic(A, B):
+        return np.tanh(2.0 * A @ B.T + 1.0) ** 2
+
+    least = np.linalg.eigvalsh(hyperbolic(X, X))[0]
+    with pytest.raises(DataError, match=f"the matrix of the kernel hyperbolic is not .* eigenvalue is {least:.6g}"):
+        mm.BinarySVM(kernel=hyperbolic).fit(X, y)
+    with pytest.raises(DataError, match="the matrix of the kernel hyperbolic of the basis is not positive"):
+        mm.BinarySVM(kernel=hyperbolic, n_basis=20, basis="random").fit(X, y)
+
+
+# ------------------------------------------------------------------------------------------------- low rank
+
+
+def stacked(kind, X):
+    return (
+        X if kind not in (mm.ChainSVM, mm.GraphSVM) else np.concatenate([x[0] if kind is mm.GraphSVM else x for x in X])
+    )
+
+
+@pytest.mark.parametrize("basis", ["cholesky", "random"])
+@pytest.mark.parametrize("kind", WITH_BASIS)
+def test_a_basis_of_all_rows_is_the_kernel_itself(kind, basis):
+    X, y = data(kind)
+    one = train(kind, X, y, kernel="rbf", gamma=0.5)
+    other = train(kind, X, y, kernel="rbf", gamma=0.5, n_basis=1000, basis=basis)
+    same_optimum(one, other)
+    near(one, other, X, X, np.sqrt(2.0))
+    new, _ = data(kind, seed=1)
+    near(one, other, new, new, np.sqrt(2.0))
+    assert other.basis_residual_ <= 1e-9
+    assert len(np.unique(other.basis_)) == len(other.basis_)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("basis", ["cholesky", "random", "k-means"])
+@pytest.mark.parametrize("kind", WITH_BASIS)
+def test_a_basis_is_the_linear_model_of_the_paper(kind, basis, intercept):
+    X, y = data(kind)
+    other = train(kind, X, y, kernel="rbf", gamma=0.5, n_basis=7, basis=basis, fit_intercept=intercept)
+    vectors = other.basis_vectors_
+    assert vectors.shape == (7, 2)
+    inverse = np.linalg.inv(np.linalg.cholesky(rbf_kernel(vectors, vectors, gamma=0.5)))
+
+    def features(rows):
+        return rbf_kernel(rows, vectors, gamma=0.5) @ inverse.T
+
+    one = train(kind, data(kind, features)[0], y, fit_intercept=intercept)
+    same_optimum(one, other)
+    near(one, other, data(kind, features)[0], X, np.sqrt(2.0))
+    near(one, other, data(kind, features, seed=1)[0], data(kind, seed=1)[0], np.sqrt(2.0))
+    rows = stacked(kind, X)
+    assert other.basis_residual_ == pytest.approx(1.0 - (features(rows) ** 2).sum() / len(rows))
+    assert 0.0 < other.basis_residual_ < 0.5
+    if basis == "k-means":
+        assert not hasattr(other, "basis_")
+    else:
+        np.testing.assert_array_equal(vectors, rows[other.basis_])
+
+
+def test_greedy_rows_are_those_with_the_largest_rest():
+    X, y = data(mm.BinarySVM)
+    for kernel, gram in (("rbf", rbf_kernel(X, X, gamma=0.5)), ("poly", (0.5 * X @ X.T + 1.0) ** 3)):
+        expected: list[int] = []
+        for _ in range(6):
+            rest = gram.diagonal() - np.einsum(
+                "ij,jk,ki->i", gram[:, expected], np.linalg.pinv(gram[np.ix_(expected, expected)]), gram[expected]
+            ) if expected else gram.diagonal()  # fmt: skip
+            expected.append(int(np.argmax(rest)))
+        model = mm.BinarySVM(kernel=kernel, gamma=0.5, n_basis=6, basis="cholesky", max_passes=1).fit(X, y)
+        assert model.basis_.tolist() == expected
+
+
+def test_rows_that_repeat_add_nothing():
+    X, y = data(mm.MultiClassSVM)
+    twice, both = np.vstack([X, X]), np.concatenate([y, y])
+    one = train(mm.MultiClassSVM, X, y, kernel="poly", degree=2)
+    for basis in ("cholesky", "random", "k-means"):
+        model = train(mm.MultiClassSVM, twice, both, kernel="poly", degree=2, gamma=one.gamma_, n_basis=48, basis=basis)
+        # Polynomials of degree 2 in two variables, of which there are 6.
+        assert model._basis_map.shape[1] == 6
+        assert model.basis_residual_ < 1e-9
+        same_optimum(one, model)
+    assert len(mm.MultiClassSVM(kernel="poly", degree=2, n_basis=48, basis="cholesky").fit(twice, both).basis_) == 6
+
+
+def test_a_kernel_that_is_zero_has_a_model():
+    X, y = data(mm.BinarySVM)
+    for basis in ("cholesky", "random", "k-means"):
+        model = mm.BinarySVM(kernel=lambda A, B: np.zeros((len(A), len(B))), n_basis=3, basis=basis).fit(X, y)
+        assert np.ptp(model.decision_function(X)) == 0.0
+
+
+def test_the_seed_draws_the_basis():
+    X, y = data(mm.BinarySVM)
+    for basis in ("random", "k-means"):
+        made = [
+            mm.BinarySVM(kernel="rbf", n_basis=5, basis=basis, random_state=seed, max_passes=1).fit(X, y)
+            for seed in (0, 0, 1)
+        ]
+        one, same, other = (model.basis_vectors_ for model in made)
+        np.testing.assert_array_equal(one, same)
+        assert not np.array_equal(one, other)
+
+
+def test_centres_are_better_than_rows_at_random():
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    y = X[:, 0] > 0
+    rest = {
+        basis: mm.BinarySVM(kernel="rbf", n_basis=20, basis=basis, max_passes=1).fit(X, y).basis_residual_
+        for basis in ("random", "k-means")
+    }
+    assert rest["k-means"] < 0.8 * rest["random"]
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_array, lambda X: X.astype(np.float32)])
+def test_centres_for_a_function_are_rows(convert):
+    X, y = data(mm.BinarySVM, convert)
+    model = mm.BinarySVM(kernel=inner_products, n_basis=5, basis="k-means", max_passes=5).fit(X, y)
+    assert 1 < len(model.basis_) <= 5
+    assert abs(model.basis_vectors_ - X[model.basis_]).max() == 0.0
+
+
+@pytest.mark.parametrize("solver", ["bcfw", "soft-bcfw", "frank-wolfe"])
+def test_every_solver_of_features_takes_a_basis(solver):
+    X, y = data(mm.MultiLabelSVM)
+    options = {"kernel": "rbf", "n_basis": 8, "edges": "tree", "tol": 1e-2}
+    one = train(mm.MultiLabelSVM, X, y, **options)
+    other = train(mm.MultiLabelSVM, X, y, solver=solver, **options)
+    same_optimum(one, other)
+
+
+@pytest.mark.parametrize("basis", ["cholesky", "random", "k-means"])
+@pytest.mark.parametrize("kind", WITH_BASIS)
+def test_sparse_rows_stay_sparse_with_a_basis(kind, basis, monkeypatch):
+    dense, y = data(kind, p=7)
+    X, _ = data(kind, sp.csr_array, p=7)
+    made_dense = sp.csr_array.toarray
+
+    def guarded(self, *options, **more):
+        # Centres are dense, and begin as rows.
+        assert self.shape[1] != 7 or self.shape[0] <= 9, "feature rows were made dense"
+        return made_dense(self, *options, **more)
+
+    for name in ("toarray", "todense"):
+        monkeypatch.setattr(sp.csr_array, name, guarded)
+    one, other = (train(kind, given, y, kernel="rbf", n_basis=9, basis=basis, tol=1e-4) for given in (dense, X))
+    assert sp.issparse(other.basis_vectors_) == (basis != "k-means")
+    if basis != "k-means":
+        np.testing.assert_array_equal(one.basis_, other.basis_)
+        same_optimum(one, other)
+        near(one, other, dense, X, np.sqrt(2.0))
+
+
+@pytest.mark.parametrize("kind", WITH_BASIS)
+def test_what_a_model_with_a_basis_holds(kind):
+    X, y = data(kind)
+    model = kind(C=0.5, kernel="rbf", gamma=0.3, n_basis=6).fit(X, y)
+    blocks = 1 if kind is mm.BinarySVM else 3
+    assert model.basis_coef_.shape == (blocks, 6)
+    assert model.intercept_.shape == (blocks,)
+    with pytest.raises(
+        AttributeError, match="no weights of features, coef_; the model is in basis_coef_, basis_vectors_"
+    ):
+        model.coef_  # noqa: B018
+    for name in ("dual_coef_", "support_", "support_vectors_"):
+        assert not hasattr(model, name)
+    if kind in (mm.BinarySVM, mm.MultiClassSVM):
+        scores = rbf_kernel(X, model.basis_vectors_, gamma=0.3) @ model.basis_coef_.T + model.intercept_
+        np.testing.assert_allclose(model.decision_function(X).reshape(scores.shape), scores)
+    model.set_params(n_basis=None).fit(X, y)
+    for name in ("basis_coef_", "basis_", "basis_vectors_", "basis_residual_"):
+        assert not hasattr(model, name)
+    assert model.dual_coef_.shape == (blocks, len(model.support_))
+    model.set_params(kernel="rbf", n_basis=4).fit(X, y)
+    assert not hasattr(model, "dual_coef_")
+    assert model.set_params(kernel="linear", n_basis=None).fit(X, y).coef_.shape == (blocks, 2)
+
+
+@pytest.mark.parametrize("basis", ["cholesky", "random"])
+@pytest.mark.parametrize("kind", [mm.BinarySVM, mm.MultiClassSVM, mm.MultiLabelSVM])
+def test_a_basis_of_a_precomputed_matrix(kind, basis, tmp_path):
+    X, y = data(kind)
+    new, _ = data(kind, seed=1)
+    options = {"n_basis": 8, "basis": basis, "max_passes": 20}
+    one = kind(kernel="rbf", gamma=0.5, **options).fit(X, y)
+    other = kind(kernel="precomputed", **options).fit(rbf_kernel(X, X, gamma=0.5), y)
+    np.testing.assert_array_equal(other.basis_, one.basis_)
+    assert not hasattr(other, "basis_vectors_")
+    between = rbf_kernel(new, X, gamma=0.5)
+    np.testing.assert_allclose(other.decision_function(between), one.decision_function(new), atol=1e-9)
+    # No other column is looked at.
+    rest = np.setdiff1d(np.arange(24), other.basis_)
+    changed = between.copy()
+    changed[:, rest] = 7.0
+    np.testing.assert_array_equal(other.decision_function(changed), other.decision_function(between))
+    other.save(tmp_path / "a.mm")
+    assert mm.load(tmp_path / "a.mm").decision_function(between).tobytes() == other.decision_function(between).tobytes()
+    with pytest.raises(OptionError, match='basis="k-means" needs the rows'):
+        kind(kernel="precomputed", n_basis=3, basis="k-means").fit(rbf_kernel(X, X), y)
+
+
+def test_another_basis_is_another_problem():
+    X, y = data(mm.MultiClassSVM)
+    options = {"kernel": "rbf", "basis": "random", "tol": 1e-4}
+    model = mm.MultiClassSVM(n_basis=8, warm_start=True, **options).fit(X, y)
+    first = model.result_.n_passes
+    assert model.fit(X, y).result_.n_passes < first
+    model.set_params(basis="cholesky").fit(X, y)
+    fresh = mm.MultiClassSVM(n_basis=8, **(options | {"basis": "cholesky"})).fit(X, y)
+    np.testing.assert_array_equal(model.result_.weights, fresh.result_.weights)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_array, lambda X: X.astype(np.float32)])
+@pytest.mark.parametrize("basis", ["cholesky", "k-means"])
+@pytest.mark.parametrize("kind", WITH_BASIS)
+def test_saving_a_basis(kind, basis, convert, tmp_path):
+    X, y = data(kind, convert)
+    model = kind(kernel="rbf", n_basis=6, basis=basis, max_passes=10).fit(X, y)
+    model.save(tmp_path / "a.mm")
+    loaded = mm.load(tmp_path / "a.mm")
+    assert model.decision_function(X).tobytes() == loaded.decision_function(X).tobytes()
+    assert flat(model.predict(X)).tobytes() == flat(loaded.predict(X)).tobytes()
+    for name in ("basis_coef_", "intercept_", "gamma_", "basis_residual_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(loaded, name))
+    assert hasattr(loaded, "basis_") == (basis == "cholesky")
+    assert type(model.basis_vectors_) is type(loaded.basis_vectors_)
+    loaded.save(tmp_path / "b.mm")
+    assert (tmp_path / "a.mm").read_bytes() == (tmp_path / "b.mm").read_bytes()
+    np.testing.assert_array_equal(clone(loaded).fit(X, y).result_.weights, model.result_.weights)
+
+
+def test_vectors_with_many_zeros_are_loaded_as_they_were(tmp_path):
+    """The rows of the model are emptier than all rows together, of which a third is kept dense."""
+    rng = np.random.default_rng(0)
+    X = np.zeros((40, 20))
+    X[:20] = rng.normal(size=(20, 20))
+    X[20:, :4] = rng.normal(size=(20, 4))
+    for n_basis in (None, 5):
+        model = mm.BinarySVM(kernel="rbf", n_basis=n_basis, basis="random", C=0.1).fit(X, np.arange(40) % 2)
+        kind = "support_vectors_" if n_basis is None else "basis_vectors_"
+        setattr(model, kind, np.where(np.arange(20) < 4, getattr(model, kind), 0.0))
+        model.save(tmp_path / "a.mm")
+        assert isinstance(getattr(mm.load(tmp_path / "a.mm"), kind), np.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda h, a: a.pop("basis_map"), "lacks what a model needs"),
+        (lambda h, a: a.update(basis_map=a["basis_map"][:, :-1]), "its weights have shape"),
+        (lambda h, a: a["basis_map"].__setitem__((0, 0), np.nan), "the map of its basis"),
+        (lambda h, a: a.update(basis_map=np.ones(6)), "the map of its basis"),
+        (lambda h, a: h["kernel"].update(residual=-1.0), "the residual of its basis is -1.0"),
+        (lambda h, a: h["kernel"].update(gamma="scale"), "gamma is 'scale'"),
+        (lambda h, a: a.update(basis=a["basis"][1:]), "the rows of its basis are not 6 numbers"),
+        (lambda h, a: a.update(basis_vectors=a["basis_vectors"][1:]), r"basis vectors have shape \(5, 2\)"),
+        (lambda h, a: a["basis_vectors"].__setitem__((0, 0), np.inf), "must be finite"),
+        (lambda h, a: h["parameters"].update(n_basis=None), "lacks what a model needs"),
+    ],
+)
+def test_a_file_with_a_basis_that_does_not_fit_together(tmp_path, change, sentence):
+    mm.BinarySVM(kernel="rbf", n_basis=6, basis="cholesky").fit(*data(mm.BinarySVM)).save(tmp_path / "a.mm")
+    header, arrays = read_model(tmp_path / "a.mm")
+    for key in ("format", "format_version", "arrays"):
+        header.pop(key)
+    arrays = {name: array.copy() for name, array in arrays.items()}
+    change(header, arrays)
+    write_model(tmp_path / "b.mm", header, arrays)
+    with pytest.raises(ModelFileError, match=sentence):
+        mm.load(tmp_path / "b.mm")
 
 
 # ------------------------------------------------------------------------------------------------- builders

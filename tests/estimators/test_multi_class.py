@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import LinearSVC
 
 import maxmargin as mm
 from maxmargin.errors import DataError
 from maxmargin.problems import multi_class_problem
+from reference.enumerated_program import exact_optimum
 from reference.quadratic_program import optimum
 
 NAMES = np.array(["a", "b", "c", "d"])
@@ -66,6 +68,24 @@ def test_costs_and_weights(data):
     best = optimum(multi_class_problem(X, states(y), 4, costs, weight), 10.0)
     assert found == pytest.approx(best, abs=1e-4)
     assert model.result_.dual <= best + 1e-7
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [{}, {"kernel": "rbf", "gamma": 0.3}, {"kernel": "rbf", "gamma": 0.3, "n_basis": 200, "basis": "cholesky"}],
+)
+def test_costs_against_a_program_of_all_labelings(data, kernel):
+    X, y = data[0][:30], data[1][:30]
+    costs = np.random.default_rng(2).uniform(0.1, 3.0, (4, 4))
+    np.fill_diagonal(costs, 0.0)
+    model = small(loss=costs, fit_intercept=False, max_passes=20_000, **kernel).fit(X, y)
+    # Rows whose inner products are the kernel's.
+    rows = np.linalg.cholesky(rbf_kernel(X, gamma=0.3)) if kernel else X
+    best = exact_optimum(multi_class_problem(rows, states(y), 4, costs), 10.0)
+    assert model.result_.gap <= 1e-4
+    assert model.result_.dual - 1e-7 <= best <= model.result_.primal + 1e-7
+    # Costs matter: the optimum without them is another.
+    assert abs(best - exact_optimum(multi_class_problem(rows, states(y), 4), 10.0)) > 0.01
 
 
 def test_balanced_is_what_it_says(data):

@@ -1,15 +1,18 @@
-"""Kernels: a linear kernel trains the linear model, and any kernel the model of its feature map."""
+"""Kernels: a linear kernel trains the linear model, and any kernel the model of its feature map; products tile by tile."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.problems import Features, label_edges, multi_label_problem
+from maxmargin.problems import features as module
 from maxmargin.problems.chains import chain_problem
-from maxmargin.problems.features import KernelFeatures
+from maxmargin.problems.features import KernelBlocks, KernelFeatures, check_semidefinite
 from maxmargin.solvers import BCFW, DLPW, FrankWolfe, Perceptron, SoftBCFW, Subgradient
+from maxmargin.solvers.state import data_key
 
 
 def chains(kernel):
@@ -91,3 +94,153 @@ def test_weights_there_and_back():
 def test_bad_matrices(gram, words):
     with pytest.raises(DataError, match=words):
         KernelFeatures(gram)
+
+
+# ------------------------------------------------------------------------------------------------- tile by tile
+
+
+def products(X, Y):
+    found = X @ Y.T
+    return found.toarray() if sp.issparse(found) else found
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("side", [1, 3, 7, 23, 1000])
+def test_products_with_a_matrix_that_is_never_whole(side, convert):
+    rng = np.random.default_rng(0)
+    X, A = rng.normal(size=(23, 4)), rng.normal(size=(23, 5))
+    shapes = []
+
+    def kernel(one, other):
+        shapes.append((one.shape[0], other.shape[0]))
+        return products(one, other)
+
+    room = 8 * 16 * side**2
+    blocks = KernelBlocks(convert(X), kernel, block_bytes=room)
+    expected = np.array([[sum(X[i] @ X[j] * A[j, b] for j in range(23)) for b in range(5)] for i in range(23)])
+    found = blocks.times(A)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(KernelFeatures(X @ X.T).times(A), expected, rtol=1e-12, atol=1e-12)
+    # Few columns of the whole are asked for once, whatever the size of tiles.
+    tiles = [shape for shape in shapes if shape != (23, 4)]
+    assert max(max(shape) for shape in tiles) <= side
+    assert sum(tile.nbytes for tile in blocks._kept.values()) <= room
+    assert np.array_equal(blocks.times(A), found)
+    np.testing.assert_allclose(blocks.arrays.squared_norms, (X**2).sum(axis=1))
+
+
+def test_tiles_that_fit_are_kept_and_half_of_the_others_computed():
+    X, calls = np.random.default_rng(0).normal(size=(40, 2)), []
+
+    def kernel(one, other):
+        calls.append(len(one) * len(other))
+        return products(one, other)
+
+    small = KernelBlocks(X, kernel, block_bytes=8 * 16 * 10**2)
+    for expected in (6, 0):
+        calls.clear()
+        small.times(X)
+        assert len(calls) == expected  # the other 4 of 10 tiles are those of the diagonal, there from the beginning
+    large = KernelBlocks(X, kernel, block_bytes=8 * 16 * 2**2)
+    large.times(X)
+    calls.clear()
+    large.times(X)
+    assert len(calls) == 20 * 21 // 2 - 14
+    assert large.nbytes < 8 * 40 * 40
+
+
+def test_what_needs_the_whole_matrix_refuses():
+    problem = chains(True)
+    X = np.random.default_rng(0).normal(size=(problem.variable_features.shape[0], 4))
+    blocks = problem.variable_features = KernelBlocks(X, products, "the matrix of the kernel products")
+    assert blocks.arrays.gram.shape == (0, 0)
+    sentence = 'The matrix of the kernel products is not held whole, .* use "one-slack" or "bundle"'
+    for ask in (blocks.matrix, problem.working_weights, lambda: problem.scores(np.zeros(problem.n_weights))):
+        with pytest.raises(OptionError, match=sentence):
+            ask()
+
+
+def test_other_rows_or_another_kernel_are_other_data():
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    other = X.copy()
+    other[17, 2] += 1e-3
+
+    def key(rows, scale=1.0):
+        problem = multi_label_problem(Features(X), np.ones((30, 2)), np.array([[0, 1]]), 2)
+        problem.variable_features = KernelBlocks(
+            rows, lambda one, two: np.exp(-scale * ((one[:, None] - two) ** 2).sum(2))
+        )
+        return data_key(problem)
+
+    assert key(X) == key(X.copy())
+    assert len({key(X), key(other), key(X, 1.1)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda K: K.__setitem__((slice(20, 22), slice(2, 4)), np.inf), r"K\[2, 20\] is inf"),
+        (lambda K: K.__setitem__((21, 22), 9.0), r"K is not symmetric: \[21, 22\] is 9.0"),
+        (
+            lambda K: K.__setitem__((20, 20), -1.0),
+            r"K\[20, 20\] is -1.0; a kernel of a row with itself is not negative",
+        ),
+    ],
+)
+def test_bad_tiles_are_named_by_their_rows(change, words):
+    K = np.eye(23)
+    change(K)
+    K[2:4, 20:22] = K[20:22, 2:4].T
+    rows = np.arange(23.0)[:, None]
+
+    def kernel(one, other):
+        return K[np.ix_(one[:, 0].astype(int), other[:, 0].astype(int))]
+
+    with pytest.raises(DataError, match=words):
+        KernelBlocks(rows, kernel, "K", block_bytes=8 * 16 * 7**2).times(np.ones((23, 1)))
+
+
+# ------------------------------------------------------------------------------------------------- positive semi-definite
+
+
+def symmetric(values, seed=0):
+    """A matrix with these eigenvalues."""
+    Q = np.linalg.qr(np.random.default_rng(seed).normal(size=(len(values), len(values))))[0]
+    K = (Q * values) @ Q.T
+    return (K + K.T) / 2
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 60, 200])
+def test_matrices_without_a_negative_eigenvalue_pass(n):
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=(n, 3))
+    for K in (
+        X @ X.T,
+        np.zeros((n, n)),
+        np.ones((n, n)),
+        np.exp(-((X[:, None] - X) ** 2).sum(2)),
+        symmetric(np.arange(n)),
+    ):
+        check_semidefinite(K, "K")
+        check_semidefinite(1e12 * K, "K")
+    check_semidefinite(symmetric(np.append(np.ones(n), -0.9e-8)), "K")
+
+
+@pytest.mark.parametrize("decided", [4096, 0])
+@pytest.mark.parametrize("least", [-2e-7, -1e-3, -2.0])
+def test_the_most_negative_eigenvalue_is_named(decided, least, monkeypatch):
+    monkeypatch.setattr(module, "_DECIDED", decided)
+    K = symmetric(np.concatenate([[least, 0.5 * least], np.linspace(0.0, 10.0, 40)]))
+    with pytest.raises(
+        DataError, match=r"K is not positive semi-definite: its most negative eigenvalue is (.*), and"
+    ) as raised:
+        check_semidefinite(K, "K")
+    named = float(str(raised.value).split("eigenvalue is ")[1].split(",")[0])
+    assert named == pytest.approx(np.linalg.eigvalsh(K)[0], rel=1e-5)
+
+
+def test_many_rows_are_searched_for_an_eigenvalue_that_is_clearly_negative(monkeypatch):
+    monkeypatch.setattr(module, "_DECIDED", 0)
+    K = symmetric(np.append(np.random.default_rng(0).uniform(0.0, 1.0, 400), -0.5))
+    with pytest.raises(DataError, match=r"most negative eigenvalue is -0\.5"):
+        check_semidefinite(K, "K")

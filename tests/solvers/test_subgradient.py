@@ -53,10 +53,10 @@ def test_steps_are_those_of_the_definition(t0, batch):
         for _ in range(3):
             run.one_pass(now, lambda: False)
         last, mean = by_definition(problem, C, problem.n_examples if t0 is None else t0, batch, 3)
-        np.testing.assert_allclose(run.last(now), last, atol=1e-9)
+        np.testing.assert_allclose(run.flat(run.last(now)), last, atol=1e-9)
         t = now.t
         total = t * (t + 1) / 2 + t * run.t0
-        np.testing.assert_allclose(((t + 1) * now.v - now.u) * C / total, mean, atol=1e-9)
+        np.testing.assert_allclose(run.flat((t + 1) * now.v - now.u) * C / total, mean, atol=1e-9)
 
 
 @pytest.mark.parametrize("solver", [Subgradient(), Subgradient(t0=1.0), Subgradient(batch=3)])

@@ -116,7 +116,10 @@ def describe_kernel(model: Any) -> str:
         return "linear"
     gamma = f", gamma {model.gamma_:.6g}" if hasattr(model, "gamma_") else ""
     degree = f", degree {model.degree}, coef0 {model.coef0:g}" if model.kernel == "poly" else ""
-    return f"{model.kernel}{gamma}{degree}; {len(model.support_)} of {model._n_rows} training rows count"
+    name = model.kernel if isinstance(model.kernel, str) else getattr(model.kernel, "__name__", "a function")
+    if model.n_basis is not None:
+        return f"{name}{gamma}{degree}; {model.basis_coef_.shape[1]} basis functions"
+    return f"{name}{gamma}{degree}; {len(model.support_)} of {model._n_rows} training rows count"
 
 
 def strongest_features(model: Any, count: int) -> dict[str, float]:

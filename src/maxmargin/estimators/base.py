@@ -25,11 +25,16 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from maxmargin.errors import DataError, OptionError
+from maxmargin.estimators.basis import BASES
 from maxmargin.estimators.feature_space import KERNEL_SOLVERS, KERNELS, is_linear, keep_support
 from maxmargin.inference import ENGINES, Engine, choose, engine
 from maxmargin.problems import FactorGraphs, Features
+from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.solvers import SOLVERS, make_solver
 from maxmargin.solvers.result import Result
+
+#: What `objective` may be.
+OBJECTIVES = ("margin", "log")
 
 if TYPE_CHECKING:
     from maxmargin.reporting.progress import ProgressMonitor
@@ -77,6 +82,14 @@ class StructuredEstimator(BaseEstimator):
         Of "rbf" and "poly"; "scale" is 1 / (p * X.var()).
     degree : int, coef0 : float
         Of "poly".
+    n_basis : int, optional
+        Approximate the kernel by so many basis functions (see `maxmargin.estimators.basis`): every solver takes it, time and
+        memory grow with n times this instead of n^2, and prediction needs the basis only. None is the kernel itself.
+    basis : "auto", "cholesky", "random" or "k-means"
+        How the basis is chosen: rows that the ones before describe worst, rows at random, or centres of clusters. "auto" is
+        "k-means", which was best wherever we compared them, but "cholesky" for a precomputed kernel, which has no rows.
+    objective : "margin" or "log"
+        The structured hinge, or the logarithmic loss of a conditional random field, for the solvers that can.
     """
 
     #: Name in model files and on the command line.
@@ -107,6 +120,9 @@ class StructuredEstimator(BaseEstimator):
         gamma: Any = "scale",
         degree: int = 3,
         coef0: float = 1.0,
+        n_basis: int | None = None,
+        basis: str = "auto",
+        objective: str = "margin",
     ) -> None:
         self.C = C
         self.solver = solver
@@ -126,13 +142,20 @@ class StructuredEstimator(BaseEstimator):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.n_basis = n_basis
+        self.basis = basis
+        self.objective = objective
 
     def __getattr__(self, name: str) -> Any:
-        if name == "coef_" and "dual_coef_" in vars(self):
-            raise AttributeError(
-                "With a kernel there are no weights of features, coef_; the model is in dual_coef_, support_ and "
-                "support_vectors_."
-            )
+        if name == "coef_":
+            for coefficients, where in (
+                ("dual_coef_", "support_ and support_vectors_"),
+                ("basis_coef_", "basis_vectors_"),
+            ):
+                if coefficients in vars(self):
+                    raise AttributeError(
+                        f"With a kernel there are no weights of features, coef_; the model is in {coefficients}, {where}."
+                    )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __sklearn_tags__(self) -> Tags:
@@ -156,13 +179,17 @@ class StructuredEstimator(BaseEstimator):
 
     def _train(self, problem: FactorGraphs, features: Features) -> None:
         """Solve the problem; sets ``result_``, ``inference_``, and the support among the rows of `features`."""
-        solver = make_solver(self.solver, problem)
-        name = getattr(solver, "name", repr(solver))
-        if not is_linear(self) and name not in KERNEL_SOLVERS:
-            raise OptionError(
-                f'The solver {name} is for kernel="linear" only; with a kernel, use {_quoted(("auto", *KERNEL_SOLVERS))}.'
-            )
-        shape = _shape(problem), self.kernel, self.gamma, self.degree, self.coef0
+        solver = self._solver(problem)
+        shape = (
+            _shape(problem),
+            self.kernel,
+            self.gamma,
+            self.degree,
+            self.coef0,
+            self.n_basis,
+            self.basis,
+            self.objective,
+        )
         going_on = self.warm_start and getattr(self, "_shape", None) == shape and self.result_.solver == solver.name
         state = self.result_.state if going_on else None
         monitor = _monitor(int(self.verbose))
@@ -188,8 +215,28 @@ class StructuredEstimator(BaseEstimator):
                 monitor.close()
         self.result_ = self.path_[C]
         self.inference_ = _describe(*self._engine(problem))
-        keep_support(self, features, problem.split_weights(self.result_.weights)[0])
+        keep_support(self, features, problem)
         self._shape = shape
+
+    def _solver(self, problem: FactorGraphs) -> Any:
+        """The solver for this objective, if it can train on these rows."""
+        rows, chosen = problem.variable_features, self.solver
+        blocks = isinstance(rows, KernelBlocks)
+        left_open = isinstance(chosen, str) and chosen == "auto"
+        if blocks and left_open:
+            chosen = "one-slack"
+        solver = make_solver(chosen, problem, self.objective)
+        name = getattr(solver, "name", repr(solver))
+        if isinstance(rows, KernelFeatures) and not (
+            getattr(solver, "kernel_blocks", False) or (not blocks and getattr(solver, "kernels", False))
+        ):
+            raise OptionError(
+                f"The solver {name} needs features, of which a kernel has none; use {_quoted(('auto', *KERNEL_SOLVERS))}, "
+                'or kernel="linear", or n_basis=500 or so, which makes features of a kernel.'
+            )
+        if blocks and left_open:
+            solver.reason = f"the matrix of a kernel of {rows.shape[0]} rows is too large to hold"
+        return solver
 
     # ------------------------------------------------------------------------------------------------ prediction
 
@@ -235,6 +282,9 @@ def check_parameters(estimator: StructuredEstimator) -> None:
     if isinstance(p["loss"], str) and p["loss"] not in estimator.losses:
         raise OptionError(f"loss={p['loss']!r} is not known; use {_quoted(estimator.losses)} or a table of costs.")
     _check_kernel(estimator)
+    _check_basis(estimator)
+    if estimator.objective not in OBJECTIVES:
+        raise OptionError(f"objective={estimator.objective!r} is not known; use {_quoted(OBJECTIVES)}.")
     seed = p["random_state"]
     if not (
         seed is None or isinstance(seed, np.random.Generator | np.random.RandomState) or (_is_whole(seed) and seed >= 0)
@@ -269,6 +319,24 @@ def _check_kernel(estimator: StructuredEstimator) -> None:
     if not (_is_real(estimator.coef0) and math.isfinite(estimator.coef0) and estimator.coef0 >= 0):
         raise OptionError(
             f"coef0={estimator.coef0!r} is not possible; it must be a finite number that is not negative."
+        )
+
+
+def _check_basis(estimator: StructuredEstimator) -> None:
+    n_basis, basis = estimator.n_basis, estimator.basis
+    if not (isinstance(basis, str) and basis in BASES):
+        raise OptionError(f"basis={basis!r} is not known; use {_quoted(BASES)}.")
+    if n_basis is None:
+        return
+    if not (_is_whole(n_basis) and n_basis >= 1):
+        raise OptionError(f"n_basis={n_basis!r} is not possible; it must be a whole number of at least 1, or None.")
+    if is_linear(estimator):
+        raise OptionError(
+            f'n_basis={n_basis!r} is for kernels: with kernel="linear" the features themselves are the basis.'
+        )
+    if basis == "k-means" and isinstance(estimator.kernel, str) and estimator.kernel == "precomputed":
+        raise OptionError(
+            'basis="k-means" needs the rows, and with kernel="precomputed" there are none; use "cholesky" or "random".'
         )
 
 

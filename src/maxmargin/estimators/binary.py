@@ -5,6 +5,10 @@
 The hinge is ``max(0, 1 - t score(x))`` with t = 1 for ``classes_[1]`` and -1 for ``classes_[0]``. So C times the
 objective, ``|w|^2 / 2 + C/n sum hinge``, is that of scikit-learn's ``LinearSVC(C / n, loss="hinge")`` on the same features,
 where the constant feature, if any, is one of them. With costs, the hinge is ``max(0, cost - t score(x))``.
+
+Of the losses of SVM-perf, the error rate is there, which is a mean over examples, and so are costs by class. F1, precision or
+recall at k and the area under the ROC curve (swapped pairs) are not: they are losses of all predictions together, of which no
+example has a part, so that a problem made of examples with a hinge each cannot state them.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ class BinarySVM(OneVariableClassifier):
         Weight of the examples of each class: "balanced" is n / (2 count), and a class left out of a dict has 1.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
+    n_basis, basis, objective : see there
         ``loss`` is "hamming" or "zero-one", which are the same here, or an array (2, 2) of costs
         ``loss[truth, predicted]`` with a diagonal of zeros. ``inference`` has nothing to do.
 
@@ -43,6 +48,8 @@ class BinarySVM(OneVariableClassifier):
         Weights of the score; the intercept is 0 with ``fit_intercept=False``.
     dual_coef_ : array (1, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
         With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the rows.
+    basis_coef_ : array (1, k), basis_vectors_ : array or CSR matrix (k, p), basis_residual_ : float
+        With ``n_basis``, in the place of these: coefficients of the basis, its rows, and the share of k(x, x) that it misses.
     result_ : Result
         Status, certificate and history of training.
     inference_ : str

@@ -144,7 +144,7 @@ class ChainSVM(StructuredPredictor):
         degree: int = 3,
         coef0: float = 1.0,
         n_basis: int | None = None,
-        basis: str = "cholesky",
+        basis: str = "auto",
         objective: str = "margin",
     ) -> None:
         super().__init__(

@@ -41,6 +41,7 @@ class GraphSVM(StructuredPredictor):
         A weight vector for every pair of classes, or one for equal classes.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
+    n_basis, basis, objective : see there
         ``loss`` may also be an array (K, K): ``loss[truth, predicted]``. ``kernel`` is for the nodes' features; the edges stay
         linear. It cannot be "precomputed".
 
@@ -55,6 +56,8 @@ class GraphSVM(StructuredPredictor):
     dual_coef_ : array (K, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
         With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the
         rows: known nodes, one graph after another.
+    basis_coef_ : array (K, k), basis_vectors_ : array or CSR matrix (k, p), basis_residual_ : float
+        With ``n_basis``, in the place of these: coefficients of the basis, its rows, and the share of k(x, x) that it misses.
     result_ : Result
         Status, certificate and history of training.
     inference_ : str
@@ -88,6 +91,9 @@ class GraphSVM(StructuredPredictor):
         gamma: Any = "scale",
         degree: int = 3,
         coef0: float = 1.0,
+        n_basis: int | None = None,
+        basis: str = "auto",
+        objective: str = "margin",
     ) -> None:
         super().__init__(
             C,
@@ -108,6 +114,9 @@ class GraphSVM(StructuredPredictor):
             gamma=gamma,
             degree=degree,
             coef0=coef0,
+            n_basis=n_basis,
+            basis=basis,
+            objective=objective,
         )
         self.edge_weights = edge_weights
 

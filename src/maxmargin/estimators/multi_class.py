@@ -29,6 +29,7 @@ class MultiClassSVM(OneVariableClassifier):
         Weight of the examples of each class: "balanced" is n / (K count), and a class left out of a dict has 1.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
+    n_basis, basis, objective : see there
         ``loss`` is "hamming" or "zero-one", which are the same here, or an array (K, K) of costs
         ``loss[truth, predicted]`` in the order of ``classes_``, with a diagonal of zeros. ``inference`` has nothing to
         do.
@@ -41,6 +42,8 @@ class MultiClassSVM(OneVariableClassifier):
         Weights of each class; the intercept is 0 with ``fit_intercept=False``.
     dual_coef_ : array (K, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
         With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the rows.
+    basis_coef_ : array (K, k), basis_vectors_ : array or CSR matrix (k, p), basis_residual_ : float
+        With ``n_basis``, in the place of these: coefficients of the basis, its rows, and the share of k(x, x) that it misses.
     result_ : Result
         Status, certificate and history of training.
     inference_ : str

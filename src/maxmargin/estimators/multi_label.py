@@ -40,6 +40,7 @@ class MultiLabelSVM(StructuredPredictor):
         columns.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
+    n_basis, basis, objective : see there
         ``loss`` may also be an array (L,): the cost of each label.
 
     Attributes
@@ -52,6 +53,8 @@ class MultiLabelSVM(StructuredPredictor):
         Pairs of columns, and the weight of both being on.
     dual_coef_ : array (L, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
         With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the rows.
+    basis_coef_ : array (L, k), basis_vectors_ : array or CSR matrix (k, p), basis_residual_ : float
+        With ``n_basis``, in the place of these: coefficients of the basis, its rows, and the share of k(x, x) that it misses.
     result_ : Result
         Status, certificate and history of training.
     inference_ : str
@@ -92,6 +95,9 @@ class MultiLabelSVM(StructuredPredictor):
         gamma: Any = "scale",
         degree: int = 3,
         coef0: float = 1.0,
+        n_basis: int | None = None,
+        basis: str = "auto",
+        objective: str = "margin",
     ) -> None:
         super().__init__(
             C,
@@ -112,6 +118,9 @@ class MultiLabelSVM(StructuredPredictor):
             gamma=gamma,
             degree=degree,
             coef0=coef0,
+            n_basis=n_basis,
+            basis=basis,
+            objective=objective,
         )
         self.edges = edges
 

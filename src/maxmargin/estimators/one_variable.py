@@ -56,6 +56,9 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         gamma: Any = "scale",
         degree: int = 3,
         coef0: float = 1.0,
+        n_basis: int | None = None,
+        basis: str = "auto",
+        objective: str = "margin",
     ) -> None:
         super().__init__(
             C,
@@ -76,6 +79,9 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
             gamma=gamma,
             degree=degree,
             coef0=coef0,
+            n_basis=n_basis,
+            basis=basis,
+            objective=objective,
         )
         self.class_weight = class_weight
 

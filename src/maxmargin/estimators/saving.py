@@ -6,7 +6,12 @@ Header: ``library_version``, ``task``, ``parameters`` (the constructor's), ``lab
 ``data_frame`` (whether they are a data frame's), ``n_features``, ``certificate`` (how training ended) and what one task
 needs more. Arrays: ``weights``, ``history_NAME`` for each column of the history, ``classes`` if the labels are numbers,
 ``edges`` for multi-label models. With a kernel, ``kernel`` in the header has the number of training rows and gamma, and the
-support vectors are the array ``support_vectors``, or, in CSR, ``support_data``, ``support_indices``, ``support_indptr``.
+support vectors are the array ``support_vectors``, or, in CSR, ``support_data``, ``support_indices``, ``support_indptr``. With a
+basis, ``kernel`` has gamma and the residual, ``basis_map`` (k, r) makes coordinates of kernel values, and the vectors are under
+the same names with ``basis`` for ``support``; ``basis`` has the numbers of the rows, if it is made of training rows.
+
+What makes features of positions (``vectoriser``) is saved by name and options, and its columns' names as ``names_text``, all
+characters in UTF-8, and ``names_length``, how many characters each name has.
 
 A solver or engine with options of its own is saved by name and options, JSON's missing numbers (infinity, NaN) as
 strings, a dict of class weights as pairs (JSON's keys are strings), and a random generator as null. A kernel that is a
@@ -30,22 +35,27 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import MaxMarginError, ModelFileError, OptionError
 from maxmargin.estimators.base import StructuredEstimator, check_parameters
 from maxmargin.estimators.binary import BinarySVM
-from maxmargin.estimators.chain import ChainSVM, check_boundary, forbidden_transitions
-from maxmargin.estimators.feature_space import is_linear
+from maxmargin.estimators.chain import ChainSVM, check_chain_options, constraints
+from maxmargin.estimators.feature_space import block_width, is_linear, is_low_rank
 from maxmargin.estimators.graph import GraphSVM
 from maxmargin.estimators.labels import check_several, class_weights, cost_table
 from maxmargin.estimators.multi_class import MultiClassSVM
 from maxmargin.estimators.multi_label import MultiLabelSVM
 from maxmargin.estimators.one_variable import OneVariableClassifier
+from maxmargin.features import TextFeatures, Vectoriser
+from maxmargin.features.vectoriser import FeatureColumns
 from maxmargin.formats.model_file import read_model, write_model
 from maxmargin.inference import ENGINES
 from maxmargin.problems import Features, label_edges
+from maxmargin.problems.chains import chain_blocks
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.result import CERTIFICATES, Result, Status
 
 TASKS: dict[str, type[StructuredEstimator]] = {
     cls.task: cls for cls in (BinarySVM, MultiClassSVM, MultiLabelSVM, ChainSVM, GraphSVM)
 }
+#: What makes features, by its name in model files.
+VECTORISERS: dict[str, type[FeatureColumns]] = {"vectoriser": Vectoriser, "text": TextFeatures}
 _COLUMN = "history_"
 
 
@@ -63,7 +73,7 @@ def save(estimator: StructuredEstimator, path: str | os.PathLike[str]) -> None:
         "labels": [_label(label) for label in classes.tolist()],
         "n_features": estimator.n_features_in_,
         "feature_names": _feature_names(estimator),
-        "data_frame": hasattr(estimator, "feature_names_in_"),
+        "data_frame": hasattr(estimator, "feature_names_in_") and not hasattr(estimator, "vectoriser_"),
         "inference": estimator.inference_,
         "certificate": {
             "status": str(result.status),
@@ -87,9 +97,19 @@ def save(estimator: StructuredEstimator, path: str | os.PathLike[str]) -> None:
         arrays["edges"] = np.asarray(estimator.edges_, np.int64)
     elif isinstance(estimator, GraphSVM):
         header["n_edge_features"] = int(estimator.n_edge_features_in_)
+    elif hasattr(estimator, "vectoriser_"):
+        header["vectoriser"] = _plain("vectoriser", estimator.vectoriser_)
+        arrays |= _name_arrays(getattr(estimator.vectoriser_, "feature_names_", None))
     if not is_linear(estimator):
-        header["kernel"] = {"n_rows": int(estimator._n_rows), "gamma": getattr(estimator, "gamma_", None)}
-        arrays |= _support_arrays(estimator)
+        header["kernel"] = {"gamma": getattr(estimator, "gamma_", None)}
+        if is_low_rank(estimator):
+            header["kernel"]["residual"] = float(estimator.basis_residual_)
+            arrays["basis_map"] = estimator._basis_map
+            if hasattr(estimator, "basis_"):
+                arrays["basis"] = estimator.basis_
+        else:
+            header["kernel"]["n_rows"] = int(estimator._n_rows)
+        arrays |= _vector_arrays(estimator, "basis" if is_low_rank(estimator) else "support")
     write_model(path, header, arrays)
 
 
@@ -123,19 +143,32 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def _feature_names(estimator: StructuredEstimator) -> list[str] | None:
-    """Names from a data frame, or from a data file on the command line."""
+    """Names from a data frame, or from a data file on the command line; those of a vectoriser have arrays of their own."""
+    if hasattr(estimator, "vectoriser_"):
+        return None
     names = getattr(estimator, "feature_names_in_", getattr(estimator, "_feature_names", None))
     return None if names is None else [str(name) for name in names]
 
 
-def _support_arrays(estimator: StructuredEstimator) -> dict[str, NDArray[Any]]:
-    """The support vectors, if the kernel is computed from them."""
-    vectors = getattr(estimator, "support_vectors_", None)
+def _vector_arrays(estimator: StructuredEstimator, kind: str) -> dict[str, NDArray[Any]]:
+    """The vectors of the support or of the basis, if the kernel is computed from them."""
+    vectors = getattr(estimator, f"{kind}_vectors_", None)
     if vectors is None:
         return {}
     if not sp.issparse(vectors):
-        return {"support_vectors": vectors}
-    return {f"support_{name}": getattr(vectors, name) for name in ("data", "indices", "indptr")}
+        return {f"{kind}_vectors": vectors}
+    return {f"{kind}_{name}": getattr(vectors, name) for name in ("data", "indices", "indptr")}
+
+
+def _name_arrays(names: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
+    """Names of many columns: their characters in UTF-8, one name after another, and how many each has."""
+    if names is None:
+        return {}
+    text = "".join(names.tolist()).encode("utf-8", "surrogatepass")
+    return {
+        "names_text": np.frombuffer(text, np.uint8),
+        "names_length": np.array(list(map(len, names)), np.int64),
+    }
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -154,6 +187,13 @@ def _plain(name: str, value: Any) -> Any:
                     "options": {k: _option(v) for k, v in vars(value).items() if not k.startswith("_")},
                 }
         raise OptionError(f"The {name} {value!r} cannot be saved: it is none of {', '.join(known)}, with options.")
+    if isinstance(value, FeatureColumns):
+        for key, made in VECTORISERS.items():
+            if type(value) is made:
+                return {"name": key, "options": {k: _option(v) for k, v in value.get_params(deep=False).items()}}
+        raise OptionError(
+            f"The {name} {value!r} cannot be saved: it is none of {', '.join(VECTORISERS)}, with options."
+        )
     if isinstance(value, np.random.Generator | np.random.RandomState):
         return None
     if name == "class_weight" and isinstance(value, Mapping):
@@ -202,7 +242,9 @@ def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Structu
     if weights.dtype != np.float64 or not np.isfinite(weights).all():
         raise ModelFileError("its weights are not all finite numbers of double precision.")
 
-    if not is_linear(estimator):
+    if is_low_rank(estimator):
+        _restore_basis(estimator, header["kernel"], arrays, p)
+    elif not is_linear(estimator):
         estimator._n_rows = _size(header["kernel"], "n_rows", 1)
     expected = _restore_task(estimator, header, arrays, classes, p)
     if weights.shape != (expected,):
@@ -218,31 +260,61 @@ def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Structu
             estimator.feature_names_in_ = np.array(names, object)
         else:
             estimator._feature_names = names
+    if isinstance(estimator, ChainSVM) and header.get("vectoriser") is not None:
+        estimator._keep_vectoriser(_restore_vectoriser(header["vectoriser"], arrays, p))
     estimator.inference_ = str(header["inference"])
     estimator.result_ = _result(header["certificate"], arrays)
     if not is_linear(estimator):
-        _restore_support(estimator, header["kernel"]["gamma"], arrays)
+        _restore_vectors(estimator, header["kernel"]["gamma"], arrays)
     estimator._name_weights()
     return estimator
 
 
-def _restore_support(estimator: StructuredEstimator, gamma: Any, arrays: dict[str, NDArray[Any]]) -> None:
-    n_rows, p = estimator._n_rows, estimator.n_features_in_
-    blocks = estimator.result_.weights[: _n_blocks(estimator) * n_rows].reshape(-1, n_rows)
-    estimator.support_ = np.flatnonzero(blocks.any(axis=0))
+def _restore_basis(
+    estimator: StructuredEstimator, kernel: dict[str, Any], arrays: dict[str, NDArray[Any]], p: int
+) -> None:
+    mapping, residual = arrays["basis_map"], kernel["residual"]
+    if mapping.dtype != np.float64 or mapping.ndim != 2 or 0 in mapping.shape or not np.isfinite(mapping).all():
+        raise ModelFileError("the map of its basis is no matrix of finite numbers of double precision.")
+    if not (isinstance(residual, float) and 0.0 <= residual <= 1.0):
+        raise ModelFileError(f"the residual of its basis is {residual!r}; expected a number from 0 to 1.")
+    if "basis" in arrays:
+        rows = arrays["basis"]
+        most = p if estimator.kernel == "precomputed" else np.iinfo(np.int64).max
+        if rows.dtype != np.int64 or rows.shape != mapping.shape[:1] or not ((rows >= 0) & (rows < most)).all():
+            raise ModelFileError(f"the rows of its basis are not {len(mapping)} numbers of rows.")
+        estimator.basis_ = rows
+    elif estimator.kernel == "precomputed":
+        raise ModelFileError("it does not say which columns of a precomputed matrix are its basis.")
+    estimator._basis_map, estimator.basis_residual_ = mapping, residual
+
+
+def _restore_vectors(estimator: StructuredEstimator, gamma: Any, arrays: dict[str, NDArray[Any]]) -> None:
+    """The vectors of the support or of the basis, and gamma; the support is where any block has a coefficient."""
+    kind = "basis" if is_low_rank(estimator) else "support"
+    if kind == "basis":
+        count = len(estimator._basis_map)
+    else:
+        n_rows = estimator._n_rows
+        blocks = estimator.result_.weights[: _n_blocks(estimator) * n_rows].reshape(-1, n_rows)
+        estimator.support_ = np.flatnonzero(blocks.any(axis=0))
+        count = len(estimator.support_)
     if estimator.kernel == "precomputed":
         return
     if not (isinstance(gamma, float) and gamma > 0):
         raise ModelFileError(f"gamma is {gamma!r}; expected a number above 0.")
-    shape = (len(estimator.support_), p)
-    if "support_vectors" in arrays:
-        vectors: Any = arrays["support_vectors"]
+    shape, name = (count, estimator.n_features_in_), f"{kind}_vectors"
+    if name in arrays:
+        vectors: Any = arrays[name]
     else:
-        vectors = sp.csr_array(tuple(arrays[f"support_{name}"] for name in ("data", "indices", "indptr")), shape=shape)
+        vectors = sp.csr_array(tuple(arrays[f"{kind}_{part}"] for part in ("data", "indices", "indptr")), shape=shape)
         vectors.check_format(full_check=True)
     if vectors.shape != shape:
-        raise ModelFileError(f"its support vectors have shape {vectors.shape}; its weights and features need {shape}.")
-    estimator.support_vectors_, estimator.gamma_ = Features(vectors, "support_vectors").matrix(), gamma
+        raise ModelFileError(f"its {kind} vectors have shape {vectors.shape}; its weights and features need {shape}.")
+    checked = Features(vectors, name)
+    # An array stays one, however many zeros it holds: predictions are the same to the last bit.
+    setattr(estimator, f"{name}_", checked.matrix() if sp.issparse(vectors) else vectors)
+    estimator.gamma_ = gamma
 
 
 def _n_blocks(estimator: StructuredEstimator) -> int:
@@ -258,7 +330,7 @@ def _restore_task(
 ) -> int:
     """Set what one task needs more; returns how many weights it has."""
     n_classes = len(classes)
-    width = p + int(estimator.fit_intercept) if is_linear(estimator) else estimator._n_rows
+    width = block_width(estimator, p)
     if isinstance(estimator, OneVariableClassifier | ChainSVM):
         cost_table(estimator.loss, classes)
         class_weights(estimator.class_weight, classes, np.arange(n_classes, dtype=np.int32))
@@ -271,9 +343,11 @@ def _restore_task(
         return n_classes * width + len(estimator.edges_)
     if isinstance(estimator, ChainSVM):
         check_several(classes, "ChainSVM")
-        check_boundary(estimator.boundary)
-        estimator.forbidden_ = forbidden_transitions(estimator.forbidden, classes)
-        return n_classes * (width + n_classes + (2 if estimator.boundary else 0))
+        check_chain_options(estimator)
+        estimator.forbidden_, estimator.forbidden_first_ = constraints(estimator, classes)
+        blocks = chain_blocks(n_classes, bool(estimator.boundary), estimator.order)
+        n_factor_blocks = max((one.stop for one in blocks.values()), default=0)
+        return n_classes * width + n_factor_blocks * (p + 1 if estimator.emission_order else 1)
     assert isinstance(estimator, GraphSVM)
     estimator.n_edge_features_in_ = _size(header, "n_edge_features", 0)
     pairs = 1 if estimator.edge_weights == "potts" else n_classes**2
@@ -291,6 +365,8 @@ def _estimator(kind: type[StructuredEstimator], parameters: dict[str, Any]) -> S
             if key not in known:
                 raise ModelFileError(f"it names the {name} {key!r}, and this version knows {', '.join(known)}.")
             values[name] = known[key](**values[name]["options"])
+    if isinstance(values.get("features"), dict):
+        values["features"] = _vectoriser(values["features"])
     for name in ("loss", "edges"):
         if isinstance(values.get(name), list):
             values[name] = np.array(values[name])
@@ -302,6 +378,31 @@ def _estimator(kind: type[StructuredEstimator], parameters: dict[str, Any]) -> S
     check_parameters(estimator)
     estimator.checkpoint = checkpoint
     return estimator
+
+
+def _vectoriser(saved: dict[str, Any]) -> FeatureColumns:
+    if saved["name"] not in VECTORISERS:
+        raise ModelFileError(
+            f"it names the vectoriser {saved['name']!r}, and this version knows {', '.join(VECTORISERS)}."
+        )
+    made = VECTORISERS[saved["name"]](**saved["options"])
+    made.check_options()
+    return made
+
+
+def _restore_vectoriser(saved: dict[str, Any], arrays: dict[str, NDArray[Any]], p: int) -> FeatureColumns:
+    vectoriser, names = _vectoriser(saved), None
+    if vectoriser.n_hash is None:
+        text = arrays["names_text"].astype(np.uint8, casting="safe").tobytes().decode("utf-8", "surrogatepass")
+        length = arrays["names_length"].astype(np.int64, casting="safe")
+        ends = np.cumsum(length)
+        if length.min(initial=0) < 0 or length.sum() != len(text):
+            raise ModelFileError("the lengths of its feature names do not fit their text.")
+        names = [text[end - n : end] for n, end in zip(length.tolist(), ends.tolist(), strict=True)]
+    vectoriser.set_columns(names)
+    if vectoriser.n_features_ != p or (names is not None and len(set(names)) != p):
+        raise ModelFileError(f"its vectoriser has {vectoriser.n_features_} columns, not {p} that differ.")
+    return vectoriser
 
 
 def _classes(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:

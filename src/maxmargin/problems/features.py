@@ -13,22 +13,34 @@ With a kernel (`KernelFeatures`) the weights are never written down. ``w_b = sum
 the training data, and what stands in the place of the weights has shape (2 N, B): the scores Z = K A above the dual
 coefficients A. Reading a row's scores costs nothing; adding a row to the weights costs N. Sums and multiples of such
 arrays are those of the weights, and `Features.inner` knows their inner products.
+
+Solvers that look at all rows at once need no more of a kernel than ``K @ A``, which `times` computes. `KernelBlocks` does so
+without the matrix, tile by tile, in bounded memory. ``K[i, j]`` serves ``K[j, i]`` too, so that N^2 / 2 values are computed.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from maxmargin.errors import DataError
+from maxmargin.errors import DataError, OptionError
 from maxmargin.kernels import inner
 
 #: A dense matrix of at least so many columns, of which less than this share is not 0, is held in compressed rows: loops over it
 #: are faster, and it takes less room. The same data has the same scores either way, to the bit.
 _WIDE, _MOSTLY_ZERO = 16, 0.35
+#: Bytes of kernel values that `KernelBlocks` holds at a time, and how many tiles they are.
+_BLOCK_BYTES, _TILES = 64 << 20, 16
+#: Rows up to which a factorisation decides whether a matrix is positive semi-definite; above, steps of Lanczos' method, N^2 each.
+_DECIDED, _STEPS = 4096, 60
+#: An eigenvalue as far below 0 as this share of the largest is rounding.
+_ROUNDING = 1e-8
 
 
 class FeatureArrays(NamedTuple):
@@ -52,6 +64,9 @@ class Features:
     name : str
         How error messages call it.
     """
+
+    #: Whether the matrix was given dense and is held in compressed rows.
+    compressed = False
 
     def __init__(self, matrix: Any, name: str = "X") -> None:
         self.name = name
@@ -85,8 +100,9 @@ class Features:
                 )
             self.shape = (int(dense.shape[0]), int(dense.shape[1]))
             if dense.shape[1] >= _WIDE and np.count_nonzero(dense) < _MOSTLY_ZERO * dense.size:
-                compressed = sp.csr_array(dense)
-                self.arrays = _compressed(compressed, compressed.data)
+                rows = sp.csr_array(dense)
+                self.arrays = _compressed(rows, rows.data)
+                self.compressed = True
                 return
             self.arrays = FeatureArrays(
                 np.zeros(1, np.int64),
@@ -147,28 +163,12 @@ class KernelFeatures(Features):
 
     def __init__(self, gram: NDArray[np.float64], name: str = "the kernel matrix") -> None:
         values = np.ascontiguousarray(gram, np.float64)
+        self.name = name
         if values.ndim != 2 or values.shape[0] != values.shape[1]:
             raise DataError(
                 f"{name} has shape {values.shape}; expected a square matrix, a row and a column per feature row."
             )
-        if not np.isfinite(values).all():
-            row, column = (int(k) for k in np.argwhere(~np.isfinite(values))[0])
-            raise DataError(
-                f"{name}[{row}, {column}] is {values[row, column]}; it must be finite, not NaN or infinity."
-            )
-        largest = float(np.abs(values).max(initial=0.0))
-        if not np.allclose(values, values.T, rtol=0.0, atol=1e-8 * largest):
-            row, column = (int(k) for k in np.argwhere(np.abs(values - values.T) > 1e-8 * largest)[0])
-            raise DataError(
-                f"{name} is not symmetric: [{row}, {column}] is {values[row, column]}, "
-                f"but [{column}, {row}] is {values[column, row]}."
-            )
-        if values.size and values.diagonal().min() < 0:
-            row = int(values.diagonal().argmin())
-            raise DataError(
-                f"{name}[{row}, {row}] is {values[row, row]}; a kernel of a row with itself is not negative."
-            )
-        self.name = name
+        _check_values(values, name, 0)
         self.shape = (len(values), len(values))
         self.arrays = FeatureArrays(
             np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0), np.empty((0, 0)), values.diagonal().copy(), values
@@ -178,9 +178,13 @@ class KernelFeatures(Features):
         """Return the matrix of inner products: scores are its rows times the dual coefficients."""
         return self.arrays.gram
 
+    def times(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Scores K A (N, B) of all rows, from dual coefficients A (N, B)."""
+        return np.asarray(self.arrays.gram @ coefficients)
+
     def working_weights(self, blocks: NDArray[np.float64]) -> NDArray[np.float64]:
         """Dual coefficients (B, N) as kernels want them: scores above coefficients, (2 N, B)."""
-        return np.ascontiguousarray(np.concatenate([self.arrays.gram @ blocks.T, blocks.T]))
+        return np.ascontiguousarray(np.concatenate([self.times(blocks.T), blocks.T]))
 
     def flat_weights(self, working: NDArray[np.float64]) -> NDArray[np.float64]:
         """The dual coefficients, block after block."""
@@ -189,6 +193,166 @@ class KernelFeatures(Features):
     def inner(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
         """Scores of one weighed with the coefficients of the other."""
         return float(np.einsum("ij,ij->", one[: self.shape[0]], other[self.shape[0] :]))
+
+
+class KernelBlocks(KernelFeatures):
+    """The rows of the training data and a kernel, whose matrix is never held whole.
+
+    Only `times` is there. What would read single inner products (`matrix`, `working_weights`) refuses; ``arrays.gram`` is empty.
+
+    Parameters
+    ----------
+    rows : array or CSR matrix (N, p)
+    kernel : callable
+        ``kernel(X, Y)`` is a matrix with a row for each row of X and a column for each row of Y, symmetric and positive
+        semi-definite.
+    name : str
+        How error messages call the matrix.
+    block_bytes : int
+        Most bytes of kernel values held at a time. Tiles that fit are kept from one product to the next.
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        kernel: Callable[[Any, Any], NDArray[np.float64]],
+        name: str = "the kernel matrix",
+        block_bytes: int = _BLOCK_BYTES,
+    ) -> None:
+        n = int(rows.shape[0])
+        self.name, self.rows, self.kernel = name, rows, kernel
+        self.shape = (n, n)
+        self.block_bytes = block_bytes
+        self._side = max(1, math.isqrt(block_bytes // (8 * _TILES)))
+        self._kept: dict[tuple[int, int], NDArray[np.float64]] = {}
+        diagonal = np.empty(n)
+        for first in range(0, n, self._side):
+            tile = self._tile(first, first)
+            _check_values(tile, name, first)
+            diagonal[first : first + self._side] = tile.diagonal()
+        # Few columns stand for the data where states and checkpoints are compared; nothing else reads them.
+        few = np.unique(np.linspace(0, n - 1, 4).astype(np.int64)) if n else np.empty(0, np.int64)
+        columns = np.asarray(kernel(rows, rows[few]), np.float64).ravel() if n else np.empty(0)
+        self.arrays = FeatureArrays(
+            np.zeros(1, np.int64), np.empty(0, np.int32), columns, np.empty((0, 0)), diagonal, np.empty((0, 0))
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held beside the rows: `FeatureArrays` and the tiles that are kept."""
+        return super().nbytes + sum(tile.nbytes for tile in self._kept.values())
+
+    def times(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Scores K A (N, B) of all rows, tile by tile, always in the same order."""
+        scores = np.zeros(coefficients.shape)
+        for first in range(0, self.shape[0], self._side):
+            ours = slice(first, first + self._side)
+            for second in range(first, self.shape[0], self._side):
+                theirs = slice(second, second + self._side)
+                tile = self._tile(first, second)
+                scores[ours] += tile @ coefficients[theirs]
+                if second > first:
+                    scores[theirs] += tile.T @ coefficients[ours]
+        return scores
+
+    def _tile(self, first: int, second: int) -> NDArray[np.float64]:
+        """The kernel between the rows from `first` and the rows from `second`."""
+        if (first, second) in self._kept:
+            return self._kept[first, second]
+        ours = self.rows[first : first + self._side]
+        # That both are one and the same object makes a tile on the diagonal symmetric to the last bit.
+        tile = np.asarray(
+            self.kernel(ours, ours if first == second else self.rows[second : second + self._side]), float
+        )
+        _check_finite(tile, self.name, first, second)
+        # Room for two stays free: for the one at work, and for what the kernel itself needs.
+        if len(self._kept) < _TILES - 2:
+            self._kept[first, second] = tile
+        return tile
+
+    def _refuse(self) -> NoReturn:
+        raise OptionError(
+            f"{self.name[0].upper()}{self.name[1:]} is not held whole, so that nothing can be read from it row by row; "
+            'use "one-slack" or "bundle", which look at all rows at once, or a KernelFeatures of the matrix.'
+        )
+
+    def matrix(self) -> NoReturn:
+        """Refuse: there is no matrix."""
+        self._refuse()
+
+    def working_weights(self, blocks: NDArray[np.float64]) -> NoReturn:
+        """Refuse: solvers that work on these read single inner products."""
+        self._refuse()
+
+
+def _check_values(values: NDArray[np.float64], name: str, first: int) -> None:
+    """Refuse what is no square part, from row `first` on, of a matrix of inner products."""
+    _check_finite(values, name, first, first)
+    largest = float(np.abs(values).max(initial=0.0))
+    if not np.allclose(values, values.T, rtol=0.0, atol=_ROUNDING * largest):
+        row, column = (int(k) for k in np.argwhere(np.abs(values - values.T) > _ROUNDING * largest)[0])
+        raise DataError(
+            f"{name} is not symmetric: [{first + row}, {first + column}] is {values[row, column]}, "
+            f"but [{first + column}, {first + row}] is {values[column, row]}."
+        )
+    if values.size and values.diagonal().min() < 0:
+        row = int(values.diagonal().argmin())
+        raise DataError(
+            f"{name}[{first + row}, {first + row}] is {values[row, row]}; a kernel of a row with itself is not negative."
+        )
+
+
+def _check_finite(values: NDArray[np.float64], name: str, first: int, second: int) -> None:
+    if not np.isfinite(values).all():
+        row, column = (int(k) for k in np.argwhere(~np.isfinite(values))[0])
+        raise DataError(
+            f"{name}[{first + row}, {second + column}] is {values[row, column]}; it must be finite, not NaN or infinity."
+        )
+
+
+def check_semidefinite(gram: NDArray[np.float64], name: str) -> None:
+    """Refuse a symmetric matrix with an eigenvalue below 0, in a sentence that names the most negative one.
+
+    Up to 4096 rows, gram + 1e-8 largest I has a Cholesky factor or not, which decides it. Above, Lanczos' method looks for a
+    negative eigenvalue: what it finds is there, but one that is small beside the largest may escape it.
+    """
+    if not gram.size:
+        return
+    least, largest = _ritz_values(gram)
+    if least >= -_ROUNDING * largest and len(gram) <= _DECIDED:
+        shifted = gram.copy()
+        shifted.flat[:: len(gram) + 1] += _ROUNDING * max(largest, np.finfo(float).tiny)
+        if scipy.linalg.lapack.dpotrf(shifted.T, lower=True, overwrite_a=True, clean=False)[1] > 0:
+            least = -np.inf
+    if least < -_ROUNDING * largest:
+        if len(gram) <= _DECIDED:
+            least, largest = (float(scipy.linalg.eigvalsh(gram, subset_by_index=(k, k))[0]) for k in (0, len(gram) - 1))
+        raise DataError(
+            f"{name} is not positive semi-definite: its most negative eigenvalue is {least:.6g}, and its largest {largest:.6g}. "
+            "A kernel must be an inner product in some space, whose matrices have no negative eigenvalue."
+        )
+
+
+def _ritz_values(gram: NDArray[np.float64]) -> tuple[float, float]:
+    """The least and the largest eigenvalue that Lanczos' method finds: never below the one, never above the other."""
+    n = len(gram)
+    steps = min(n, _STEPS)
+    basis = np.zeros((steps, n))
+    image = np.random.default_rng(0).normal(size=n)
+    on, off = np.zeros(steps), np.zeros(steps)
+    for k in range(steps):
+        length = float(np.linalg.norm(image))
+        if k and length <= 1e-12 * np.abs(on).max():
+            steps = k
+            break
+        off[k], basis[k] = length, image / length
+        image = gram @ basis[k]
+        on[k] = image @ basis[k]
+        # Twice, because once leaves what rounding put back.
+        for _ in range(2):
+            image -= basis[: k + 1].T @ (basis[: k + 1] @ image)
+    values = scipy.linalg.eigvalsh_tridiagonal(on[:steps], off[1:steps])
+    return float(values[0]), float(values[-1])
 
 
 def _compressed(csr: Any, data: NDArray[Any]) -> FeatureArrays:

@@ -175,7 +175,7 @@ class PythonProblem:
             least = -_ROUNDING * (1.0 + ell + np.bincount(owner, np.abs(terms), len(chosen)))
             for k in np.flatnonzero(slope < least):
                 raise DataError(
-                    f"Example {chosen[k]}: {method} returned an output that is {-slope[k]:.3g} below the true one in what it maximises; "
+                    f"Example {chosen[k]}: {method} returned an output that is {-slope[k]:.3g} below the true one in its measure; "
                     "it must return the largest. If it cannot promise that, set exact = False."
                 )
         return psi, ell, slope

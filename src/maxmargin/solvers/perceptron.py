@@ -69,10 +69,10 @@ class PerceptronRun(SumRun):
 
     def measure(self, now: SumState, off_schedule: bool) -> dict[str, float]:
         """P at the mean of the weights."""
-        mean = ((now.t + 1) * now.v - now.u) / now.t
+        mean = self.flat(((now.t + 1) * now.v - now.u) / now.t)
         now.primal, now.best = self.primal(now, mean), mean
         if not off_schedule:
-            now.next_check = now.n_passes + 1 + now.n_passes // 8
+            now.next_check = now.n_passes + 1 + now.n_passes // 2
         return {"n_mistakes": float(now.sums[N_MISTAKES])}
 
     def stalled(self, now: SumState) -> bool:

@@ -62,7 +62,7 @@ L_SUM, L_TIMES, N_MISTAKES = range(3)
 
 @dataclass
 class SumState(State):
-    """Sums of planes, plain and by visit."""
+    """Sums of planes, plain and by visit: flat weights, or as kernels want them (feature-major, variables before factors)."""
 
     v: NDArray[np.float64]
     u: NDArray[np.float64]
@@ -124,7 +124,6 @@ class SumRun(OracleRun[SumState]):
             now.n_oracle_calls += len(piece)
             if stop():
                 break
-        self.settle(now)
 
     @property
     def compiled(self) -> bool:
@@ -141,13 +140,11 @@ class SumRun(OracleRun[SumState]):
         """What adds the planes of some examples to the sums."""
         asked, batch = self.asked, self.solver.batch
         if isinstance(asked, FactorGraphOracle) and asked.graph.compiled is not None:
-            p = asked.problem
-            # Kernels want the weights feature-major; `settle` brings them back.
-            self.working = (*p.working_weights(now.v), *p.working_weights(now.u))
+            p, sums = asked.problem, (*self.views(now.v), *self.views(now.u))
 
             def compiled(piece: NDArray[np.int64]) -> None:
                 sum_visits(
-                    p.arrays, *asked.features, *self.working, asked.graph.compiled, piece, batch, now.t, self.step, self.t0,
+                    p.arrays, *asked.features, *sums, asked.graph.compiled, piece, batch, now.t, self.step, self.t0,
                     now.sums,
                 )  # fmt: skip
 
@@ -163,11 +160,19 @@ class SumRun(OracleRun[SumState]):
 
         return one_by_one
 
-    def settle(self, now: SumState) -> None:
-        """Take the kernels' sums over into the state."""
-        if isinstance(self.asked, FactorGraphOracle) and self.compiled:
-            now.v = self.asked.problem.flat_weights(*self.working[:2])
-            now.u = self.asked.problem.flat_weights(*self.working[2:])
+    def views(self, working: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The weights of variables and of factors in a sum that kernels see."""
+        assert isinstance(self.asked, FactorGraphOracle)
+        p = self.asked.problem
+        shape = p.variable_features.shape[1], p.n_variable_blocks
+        split = shape[0] * shape[1]
+        return working[:split].reshape(shape), working[split:].reshape(p.factor_features.shape[1], p.n_factor_blocks)
+
+    def flat(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A sum as flat weights."""
+        if not (isinstance(self.asked, FactorGraphOracle) and self.compiled):
+            return weights
+        return self.asked.problem.flat_weights(*self.views(weights))
 
     def last(self, now: SumState) -> NDArray[np.float64]:
         """The weights after the last visit."""
@@ -239,7 +244,7 @@ class SubgradientRun(SumRun):
         """Values of the last iterate and of the average, and of the dual points that they belong to."""
         n, t = self.oracle.n_examples, now.t
         total = t * (t + 1) / 2.0 + t * self.t0
-        last, mean = self.last(now), ((t + 1) * now.v - now.u) / (self.lam * total)
+        last, mean = self.flat(self.last(now)), self.flat(((t + 1) * now.v - now.u) / (self.lam * total))
         self.bound(now, last, now.sums[L_SUM] / (t + self.t0), n * now.visits / (t + self.t0))
         ell = ((t + 1) * now.sums[L_SUM] - now.sums[L_TIMES]) / total
         self.bound(now, mean, ell, n * ((t + 1) * now.visits - now.times) / total)
@@ -286,8 +291,9 @@ def sum_visits(
             m, j = order[k], k - first
             s = examples[m, STRUCTURE]
             project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, v_v, v_f, z)
-            for i in range(2 * half):
-                z[i] *= scale
+            if scale != 1.0:
+                for i in range(2 * half):
+                    z[i] *= scale
             n, ell[j] = find_plane(
                 oracle, room, k, m, s, g, half, z, theta_v, theta_f, labels, tally, touched, index, value, begin[j]
             )  # fmt: skip
