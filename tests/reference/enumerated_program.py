@@ -3,6 +3,10 @@
 Shares no code with the solvers: features of every labeling are summed by Python loops over `Structure`s and `Template`s.
 
     min  lam/2 |w|^2 + 1/M sum_m weight_m xi_m     s.t.  xi_m >= ell_m(y) - w . psi_m(y)  for every allowed labeling y
+
+With s(y) = fixed(y) - fixed(truth) and psi(y) = phi(truth) - phi(y), a labeling's plane is
+
+    "margin"   psi,  loss + s             "slack"   loss psi,  loss (1 + s)             "log"   psi,  s
 """
 
 from __future__ import annotations
@@ -17,17 +21,27 @@ from maxmargin.problems.layout import F_ROW, V_ROW
 from reference.enumeration import examples, statistics
 
 
-def planes(graphs):
+def planes(graphs, kind="margin"):
     """For every example, the list of (psi, ell) of all its allowed labelings."""
     x, z = (_dense(features) for features in (graphs.variable_features, graphs.factor_features))
-    return [_planes_of(graphs, m, example, x, z) for m, example in enumerate(examples(graphs))]
+    return [_planes_of(graphs, m, example, x, z, kind) for m, example in enumerate(examples(graphs))]
 
 
-def exact_optimum(graphs, C):
+def hinges(every, w):
+    """The largest slope of each example's planes."""
+    return np.array([max(ell - psi @ w for psi, ell in some) for some in every])
+
+
+def value(graphs, C, w, kind="margin"):
+    """P(w)."""
+    return w @ w / (2.0 * C) + graphs.arrays.weight @ hinges(planes(graphs, kind), w) / graphs.n_examples
+
+
+def exact_optimum(graphs, C, kind="margin"):
     """The least value of P."""
     lam, M, d = 1.0 / C, graphs.n_examples, graphs.n_weights
     rows, rhs = [], []
-    for m, found in enumerate(planes(graphs)):
+    for m, found in enumerate(planes(graphs, kind)):
         for psi, ell in found:
             slack = np.zeros(M)
             slack[m] = -1.0
@@ -46,14 +60,16 @@ def exact_optimum(graphs, C):
     return solution.obj_val
 
 
-def _planes_of(graphs, m, example, x, z):
+def _planes_of(graphs, m, example, x, z, kind):
     labels = graphs.labels[example.first_variable :][: len(example.n_states)]
     truth, _, fixed = _features(graphs, m, example, labels, x, z)
     out = []
     for y in itertools.product(*(range(n) for n in example.n_states)):
         phi, loss, score = _features(graphs, m, example, y, x, z)
         if np.isfinite(score):
-            out.append((truth - phi, loss + score - fixed))
+            psi, change = truth - phi, score - fixed
+            of = {"margin": (psi, loss + change), "slack": (loss * psi, loss * (1.0 + change)), "log": (psi, change)}
+            out.append(of[kind])
     return out
 
 

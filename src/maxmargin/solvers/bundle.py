@@ -21,7 +21,7 @@ negative log-likelihood of a conditional random field (Gap, eq. 1), whose gradie
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,15 +29,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
-from maxmargin.inference import Engine
+from maxmargin.inference import ENGINES, Engine, engine
+from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import KernelFeatures
 from maxmargin.solvers.joint_oracle import JointPlane, joint_oracle
 from maxmargin.solvers.loop import Solver, State
 from maxmargin.solvers.oracles import OracleRun, dot, earlier_of
+from maxmargin.solvers.vectors import blend, inner_product, nonzeros, sparse_dot
 from maxmargin.solvers.working_set import WorkingSet
 
 #: The programme is solved to this share of the violation last seen, and of the tolerance.
 _QP_SHARE, _QP_FLOOR = 0.05, 0.05
+#: Engines whose marginals are exact.
+_MARGINALS = ("exhaustive", "junction_tree", "trees")
 
 
 @dataclass(kw_only=True)
@@ -55,6 +59,8 @@ class BundleState(WorkingSet, State):
     violation: float = np.inf
     #: Whether the next plane is asked for at w itself.
     at_w: bool = False
+    #: What the planes are of (`family_of`).
+    family: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -74,6 +80,8 @@ class BundleMethod(Solver):
         Where to ask for planes: this part of the way from the best weights to the programme's; 1 is there.
     inactive : int
         Planes without mass in so many programmes are dropped.
+    certificate : None or "exact"
+        What the oracle's answers must be worth; None takes what it gives.
     """
 
     name = "bundle"
@@ -83,12 +91,18 @@ class BundleMethod(Solver):
     kernel_blocks = True
 
     def __init__(
-        self, objective: str = "margin", engine: str | Engine = "auto", step: float = 0.3, inactive: int = 50
+        self,
+        objective: str = "margin",
+        engine: str | Engine = "auto",
+        step: float = 0.3,
+        inactive: int = 50,
+        certificate: str | None = None,
     ) -> None:
         self.objective = objective
         self.engine = engine
         self.step = step
         self.inactive = inactive
+        self.certificate = certificate
 
     def options(self) -> dict[str, Any]:
         """The constructor's parameters, the engine by name."""
@@ -116,26 +130,67 @@ def check_rounds(step: Any, inactive: Any) -> None:
         raise OptionError(f"inactive={inactive!r} is not possible; it must be a whole number of at least 1.")
 
 
+def check_certificate(asked: Any, oracle: Any, problem: Any, among: Iterable[str] = ENGINES) -> None:
+    """Refuse an oracle whose answers are worth less than is asked for."""
+    if asked not in (None, "exact"):
+        raise OptionError(f'certificate={asked!r} is not known; use None or "exact".')
+    if asked is None or oracle.certificate == "exact":
+        return
+    if not isinstance(problem, FactorGraphs):
+        raise OptionError(
+            f'certificate="exact" is asked for, but {oracle.name} may miss the best output: {oracle.reason}. '
+            "A model whose answers are always the best says exact = True."
+        )
+    short = "relaxes the problem" if oracle.certificate == "relaxed" else "is not exact"
+    exact = [name for name in among if engine(name).exact and engine(name).refusal(problem) is None]
+    would = " or ".join(f'"{name}"' for name in exact)
+    raise OptionError(
+        f'certificate="exact" is asked for, but the engine "{oracle.name}" {short}; '
+        + (f"use {would}." if exact else "no engine is exact on this problem.")
+    )
+
+
+def family_of(objective: str, certificate: str) -> int:
+    """What planes are of: "margin", "slack" or "log", as an even number; one more if they are not planes of the exact problem."""
+    # An engine that misses the best labeling still gives a plane of one; approximate marginals are no gradient.
+    loose = certificate == "relaxed" if objective == "margin" else objective == "log" and certificate != "exact"
+    return 2 * ("margin", "slack", "log").index(objective) + loose
+
+
+def check_family(family: int, earlier: Any) -> None:
+    """Refuse planes of another objective: they would certify what is not so."""
+    if earlier.family != family:
+        raise OptionError(
+            "The earlier state has planes of another objective, rescaling or relaxation; start without it (warm_start=False)."
+        )
+
+
 class BundleRun(OracleRun[BundleState]):
     """One run: ask for a plane at w, add it, solve the programme, move w."""
 
     solver: Any
     state_type: type[Any] = BundleState
-    #: Length of the vectors of planes.
+    #: Length of the vectors of planes, room for one, which is zero between uses, and for weights, and what planes are of.
     size: int
+    dense: NDArray[np.float64]
+    between: NDArray[np.float64]
+    family: int
     #: Whether planes are asked for at w, whatever `step` says.
     always_at_w = False
 
     def begin(self, earlier: BundleState | None) -> BundleState:
         """The plane of the truth and w = 0; or an earlier working set, since planes hold whatever lam is."""
         now = self.first_state()
-        self.dense = np.zeros(self.size)
+        now.family, self.between = self.family, np.empty(self.size)
         if earlier is not None:
             earlier = earlier_of(now, earlier, ("w",))
+            check_family(self.family, earlier)
             for name in WorkingSet.__dataclass_fields__:
                 setattr(now, name, getattr(earlier, name).copy())
             self.solve_programme(now, 0.0)
             now.at_w = True
+        # Of the truth's plane alone, 0: where nothing is violated at w = 0, no other is ever added.
+        now.dual = now.dual_value(self.lam)
         return now
 
     def first_state(self) -> BundleState:
@@ -164,7 +219,7 @@ class BundleRun(OracleRun[BundleState]):
         plane = self.recall(now, xi)
         if plane is None:
             plane = self.found(now, xi)
-        slope = plane.ell - dot(plane.value, now.w[plane.index])
+        slope = plane.ell - sparse_dot(plane.index, plane.value, now.w)
         if slope > xi:
             now.add_plane(plane.index, plane.value, plane.ell, self.dense, self.image(plane), self.threads)
             self.solve_programme(now, max(_QP_SHARE * (slope - xi), _QP_FLOOR * self.tol))
@@ -173,9 +228,9 @@ class BundleRun(OracleRun[BundleState]):
     def found(self, now: BundleState, xi: float) -> JointPlane:
         """A plane by the oracle, from between the best weights and w; takes note of weights with a better value."""
         step = 1.0 if self.always_at_w or now.at_w or not np.isfinite(now.primal) else float(self.solver.step)
-        u = now.w if step == 1.0 else (1.0 - step) * now.best + step * now.w
+        u = now.w if step == 1.0 else blend(step, now.best, now.w, self.between, self.threads)
         plane, risk = self.ask(now, u)
-        now.violation = max(0.0, plane.ell - dot(plane.value, now.w[plane.index]) - xi)
+        now.violation = max(0.0, plane.ell - sparse_dot(plane.index, plane.value, now.w) - xi)
         if step == 1.0:
             # Where the oracle only bounds the hinge, that bound counts.
             now.violation = max(now.violation, risk - xi)
@@ -185,7 +240,8 @@ class BundleRun(OracleRun[BundleState]):
 
     def keep(self, now: BundleState, risk: float, u: NDArray[np.float64], step: float) -> None:
         """Take note of weights with a better value; u is `step` of the way from the best ones to w."""
-        primal = risk + (now.regulariser(self.lam) if step == 1.0 else self.regulariser(u))
+        norm = inner_product(u, u, self.threads) if step < 1.0 else 0.0
+        primal = risk + (now.regulariser(self.lam) if step == 1.0 else self.lam / 2.0 * norm)
         if primal < now.primal:
             now.primal = primal
             now.best[:] = u
@@ -215,16 +271,17 @@ class LogRun(BundleRun):
         from maxmargin.solvers.exp_oracle import exp_oracle_of
 
         self.oracle: Any = exp_oracle_of(problem, solver.engine, loss_augmented=False)
+        check_certificate(solver.certificate, self.oracle, problem, _MARGINALS)
         self.certificate, self.size = self.oracle.certificate, self.oracle.n_weights
+        self.dense, self.family = np.zeros(self.size), family_of("log", self.certificate)
 
     def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
         """The tangent of R at u."""
         found = self.oracle.mean(u, 1.0, self.threads)
         now.n_oracle_calls += self.oracle.n_examples
         risk = self.mean(found.values)
-        index = np.flatnonzero(found.psi)
-        value = found.psi[index]
-        return JointPlane(index, value, risk + dot(value, u[index]), found.values), risk
+        index, value = nonzeros(found.psi, 1.0, self.threads)
+        return JointPlane(index, value, risk + sparse_dot(index, value, u), found.values), risk
 
 
 class HingeRun(BundleRun):
@@ -236,8 +293,10 @@ class HingeRun(BundleRun):
     def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
         self.oracle = joint_oracle(problem, solver.engine, self.rescaling)
+        check_certificate(solver.certificate, self.oracle, problem)
         self.certificate, self.size = self.oracle.certificate, self.oracle.size
-        self.planes = self.oracle.cache(1)
+        self.dense, self.family = np.zeros(self.size), family_of(self.rescaling, self.certificate)
+        self.planes, self.oracle.keeps = self.oracle.cache(1), False
 
     def first_state(self) -> BundleState:
         """A state at w = 0."""

@@ -32,7 +32,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from maxmargin.inference import Engine
+from maxmargin.inference import Engine, LinearProgram
 from maxmargin.kernels import inner, kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
@@ -54,8 +54,10 @@ from maxmargin.problems.layout import (
     STRUCTURE,
     V_ROW,
 )
+from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.solvers.bcfw_visits import NOTHING_GIVEN, find_plane, oracle_room, project_example
 from maxmargin.solvers.oracles import FactorGraphOracle, MaxOracle, oracle_of
+from maxmargin.solvers.vectors import nonzeros
 
 #: Shards of examples.
 _SHARDS = 16
@@ -66,7 +68,7 @@ _BATCH = 256
 class JointPlane(NamedTuple):
     """A plane of the mean hinge."""
 
-    index: NDArray[np.int64]
+    index: NDArray[np.int64]  # type: ignore[assignment]
     value: NDArray[np.float64]
     ell: float
     #: (M,): hinges, or bounds from above; of a recalled plane, what its examples' planes reach.
@@ -133,6 +135,8 @@ class JointOracle:
         self.certificate, self.name, self.reason = self.oracle.certificate, self.oracle.name, self.oracle.reason
         self.n_examples, self.weight = self.oracle.n_examples, self.oracle.weight
         self.size = self.oracle.n_weights
+        #: Whether examples are asked about one after the other; whether planes that were found are looked at again.
+        self.sequential, self.keeps = isinstance(problem, PythonProblem), True
         n = min(_SHARDS, self.n_examples)
         self.shards = list(itertools.pairwise(np.linspace(0, self.n_examples, n + 1).astype(int).tolist()))
         self.out = np.zeros(self.size)
@@ -169,25 +173,26 @@ class JointOracle:
 
         left = list(range(len(self.shards)))
         while left:
-            map_shards(search, [(shard, shard) for shard in left], threads)
+            map_shards(search, [(shard, shard) for shard in left], 1 if self.sequential else threads)
             left = [shard for shard in left if done[shard] < self.shards[shard][1]]
             if left:
                 cache = cache.with_room(self.shards, self.widest)
-        plane = self.joint(cache, picks, hinges)
+        plane = self.joint(cache, picks, hinges, threads)
         return plane._replace(hinges=np.where(np.isnan(bounds), hinges, bounds)), cache
 
     def recall(self, u: NDArray[np.float64], cache: PlaneCache, threads: int, now: int) -> JointPlane:
         """The best plane that the cache has for u."""
         picks, hinges = np.full(self.n_examples, -1, np.int32), np.zeros(self.n_examples)
         map_shards(lambda begin, end: self.look(u, cache, begin, end, now, picks, hinges), self.shards, threads)
-        return self.joint(cache, picks, hinges)
+        return self.joint(cache, picks, hinges, threads)
 
-    def joint(self, cache: PlaneCache, picks: NDArray[np.int32], hinges: NDArray[np.float64]) -> JointPlane:
+    def joint(
+        self, cache: PlaneCache, picks: NDArray[np.int32], hinges: NDArray[np.float64], threads: int
+    ) -> JointPlane:
         """The mean of the planes picked."""
         self.out[:] = 0.0
         ell = self.add(cache, picks, self.out) / self.n_examples
-        index = np.flatnonzero(self.out)
-        return JointPlane(index, self.out[index] / self.n_examples, ell, hinges)
+        return JointPlane(*nonzeros(self.out, 1.0 / self.n_examples, threads), ell, hinges)
 
     # ------------------------------------------------------------------------------------------------ by kind of problem
 
@@ -241,6 +246,8 @@ class GraphJointOracle(JointOracle):
         self.blocks = np.array([w_v.shape[1], w_v.shape[1] + w_f.shape[1]])
         self.widest = 2 * int(problem.arrays.largest[L_BUFFER])
         super().__init__(problem, engine, rescaling)
+        asked = self.oracle.graph.engine
+        self.sequential = bool(getattr(asked, "sequential", isinstance(asked, LinearProgram)))
         nothing = self.cache(1)
         oracle = self.oracle.graph.compiled or NOTHING_GIVEN
         u, none = self.split(np.zeros(self.size)), np.empty(0)
@@ -290,7 +297,7 @@ class GraphJointOracle(JointOracle):
         self, cache: PlaneCache, chosen: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """The first cached plane of each example chosen: where each begins, coordinates and values, and constants."""
-        starts, shapes = np.zeros(len(chosen) + 1, np.int64), np.array(self.shapes)
+        starts, shapes = np.zeros(len(chosen) + 1, np.int64), np.array(self.shapes, np.int64)
         for _ in range(2):
             # Counted first, written then.
             indices, values = np.empty(starts[-1], np.int64), np.empty(starts[-1])
@@ -309,19 +316,20 @@ class SingleJointOracle(GraphJointOracle):
 
     @staticmethod
     def serves(problem: FactorGraphs) -> bool:
-        """Whether every example is one variable with nothing but learned scores, all of one kind."""
+        """Whether every example is one variable with nothing but learned scores, all of one kind, that reads its first row."""
         a = problem.arrays
         return (
             problem.example_factors[-1] == 0
             and problem.example_variables[-1] == problem.n_examples
             and len(problem.structures) == 1
+            and problem.structures[0].variable_rows[0] == 0
             and len(a.variable_scores) == 0
             and not a.variable_fixed.any()
         )
 
     def find(self, u: NDArray[np.float64], cache: PlaneCache, threads: int, now: int) -> tuple[JointPlane, PlaneCache]:
         """The plane of largest slope at u."""
-        if cache.ell.shape[1] > 1 or self.oracle.graph.compiled is None:
+        if self.keeps or self.oracle.graph.compiled is None:
             return super().find(u, cache, threads, now)
         a, hinges = self.problem.arrays, np.empty(self.n_examples)
         start = a.variable_kinds[a.variables[0, 0], K_START]
@@ -341,8 +349,8 @@ class SingleJointOracle(GraphJointOracle):
         for more, psi in map_shards(sum_of, self.oracle.shards, threads):
             ell += more
             self.out += psi
-        index = np.flatnonzero(self.out)
-        return JointPlane(index, self.out[index] / self.n_examples, ell / self.n_examples, hinges), cache
+        plane = JointPlane(*nonzeros(self.out, 1.0 / self.n_examples, threads), ell / self.n_examples, hinges)
+        return plane, cache
 
 
 class KernelJointOracle(GraphJointOracle):
@@ -353,9 +361,9 @@ class KernelJointOracle(GraphJointOracle):
     """
 
     def __init__(self, problem: FactorGraphs, engine: str | Engine = "auto", rescaling: str = "margin") -> None:
-        self.kernel = problem.variable_features
-        assert isinstance(self.kernel, KernelFeatures)
-        n = self.kernel.shape[0]
+        features = problem.variable_features
+        assert isinstance(features, KernelFeatures)
+        self.kernel, n = features, features.shape[0]
         plain = problem.take(np.arange(problem.n_examples))
         plain.variable_features = Features(sp.eye_array(n, format="csr"), "the identity")
         super().__init__(plain, engine, rescaling)

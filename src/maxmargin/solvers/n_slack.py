@@ -34,7 +34,7 @@ from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
 from maxmargin.kernels import inner, kernel
 from maxmargin.parallel.threads import map_shards
-from maxmargin.solvers.bundle import check_rounds
+from maxmargin.solvers.bundle import check_certificate, check_family, check_rounds, family_of
 from maxmargin.solvers.joint_oracle import PlaneCache, joint_oracle
 from maxmargin.solvers.loop import Solver, State
 from maxmargin.solvers.one_slack import check_rescaling
@@ -68,7 +68,7 @@ class Constraints(NamedTuple):
     idle: NDArray[np.int32]
     start: NDArray[np.int64]
     #: The arena: coordinate of a working vector, and value.
-    index: NDArray[np.int64]
+    index: NDArray[np.int64]  # type: ignore[assignment]
     value: NDArray[np.float64]
     #: (2,): planes and entries in use.
     filled: NDArray[np.int64]
@@ -118,6 +118,8 @@ class NSlackState(State):
     s_index: NDArray[np.int64]
     s_value: NDArray[np.float64]
     s_filled: NDArray[np.int64]
+    #: What the planes are of (`family_of`).
+    family: int = 0
     epsilon: float = 0.0
     n_programmes: int = 0
     #: Constraints that the last sweep added; its share of examples that violate; the mean hinge, if w stood still in it.
@@ -159,18 +161,26 @@ class NSlack(Solver):
         Constraints without mass in so many programmes are dropped.
     engine : "auto", str or engine
         The max-oracle of factor graphs.
+    certificate : None or "exact"
+        What the oracle's answers must be worth; None takes what it gives.
     """
 
     name = "n-slack"
     requires = ("max-oracle",)
 
     def __init__(
-        self, rescaling: str = "margin", batch: int = 100, inactive: int = 50, engine: str | Engine = "auto"
+        self,
+        rescaling: str = "margin",
+        batch: int = 100,
+        inactive: int = 50,
+        engine: str | Engine = "auto",
+        certificate: str | None = None,
     ) -> None:
         self.rescaling = rescaling
         self.batch = batch
         self.inactive = inactive
         self.engine = engine
+        self.certificate = certificate
 
     def options(self) -> dict[str, Any]:
         """The constructor's parameters, the engine by name."""
@@ -198,7 +208,9 @@ class NSlackRun(OracleRun[NSlackState]):
     def __init__(self, solver: NSlack, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
         self.oracle = joint_oracle(problem, solver.engine, solver.rescaling)
+        check_certificate(solver.certificate, self.oracle, problem)
         self.certificate, n = self.oracle.certificate, self.oracle.n_examples
+        self.family = family_of(solver.rescaling, self.certificate)
         self.cache = PlaneCache.empty(n, 1, _SHARDS, 8 * _CHUNK)
         self.scale = self.oracle.weight / (lam * n)
         # Room for one plane as weights; it is zero between uses.
@@ -209,11 +221,13 @@ class NSlackRun(OracleRun[NSlackState]):
         zero = np.zeros(self.oracle.size)
         sets = Constraints.empty(self.oracle.n_examples)
         now = NSlackState(
-            w=zero, best=zero.copy(), lam=self.lam, **{f"s_{name}": array for name, array in sets._asdict().items()}
-        )
+            w=zero, best=zero.copy(), lam=self.lam, family=self.family,
+            **{f"s_{name}": array for name, array in sets._asdict().items()},
+        )  # fmt: skip
         if earlier is not None:
             earlier = earlier_of(now, earlier, ("w",))
-            sets = Constraints(*(array.copy() for array in earlier.sets))
+            check_family(self.family, earlier)
+            sets = Constraints._make(array.copy() for array in earlier.sets)
             share = min(1.0, self.lam / earlier.lam)
             sets.alpha[:] *= share
             sets.truth[:] = 1.0 - share * (1.0 - sets.truth)
@@ -270,7 +284,7 @@ class NSlackRun(OracleRun[NSlackState]):
 
         left = list(range(len(done)))
         while left:
-            map_shards(search, [(shard, shard) for shard in left], self.threads)
+            map_shards(search, [(shard, shard) for shard in left], 1 if self.oracle.sequential else self.threads)
             left = [shard for shard in left if done[shard] < cuts[shard + 1]]
             if left:
                 pieces = [(a, b) for a, b in zip(cuts[:-1], done, strict=True)]

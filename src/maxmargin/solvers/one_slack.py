@@ -35,8 +35,8 @@ from maxmargin.solvers.bcfw_visits import TreeOracle
 from maxmargin.solvers.bundle import BundleState, HingeRun, check_rounds
 from maxmargin.solvers.joint_oracle import JointPlane, PlaneCache
 from maxmargin.solvers.loop import Solver
-from maxmargin.solvers.oracles import dot
 from maxmargin.solvers.result import Status
+from maxmargin.solvers.vectors import sparse_dot
 
 #: A plane of the cache is good enough if it is violated by this share of what the oracle last found.
 _ACCEPT = 0.3
@@ -96,6 +96,8 @@ class OneSlack(Solver):
         Planes without mass in so many programmes are dropped.
     engine : "auto", str or engine
         The max-oracle of factor graphs.
+    certificate : None or "exact"
+        What the oracle's answers must be worth; None takes what it gives.
     """
 
     name = "one-slack"
@@ -111,6 +113,7 @@ class OneSlack(Solver):
         step: float = 0.3,
         inactive: int = 50,
         engine: str | Engine = "auto",
+        certificate: str | None = None,
     ) -> None:
         self.rescaling = rescaling
         self.cache = cache
@@ -118,6 +121,7 @@ class OneSlack(Solver):
         self.step = step
         self.inactive = inactive
         self.engine = engine
+        self.certificate = certificate
 
     def options(self) -> dict[str, Any]:
         """The constructor's parameters, the engine by name."""
@@ -156,13 +160,14 @@ class OneSlackRun(HingeRun):
         fast = isinstance(problem, FactorGraphs) and isinstance(self.oracle.oracle.graph.compiled, TreeOracle)
         self.always_at_w = solver.stop == "svm-struct"
         self.capacity = (0 if fast else 10) if solver.cache == "auto" else int(solver.cache)
+        self.oracle.keeps = self.capacity > 0
 
     def begin(self, earlier: BundleState | None) -> OneSlackState:
         """The plane of the truth; or an earlier working set and its cache."""
         now = super().begin(earlier)
         assert isinstance(now, OneSlackState)
         if isinstance(earlier, OneSlackState) and earlier.c_ell.shape == now.c_ell.shape:
-            now.cache = PlaneCache(*(array.copy() for array in earlier.cache))
+            now.cache = PlaneCache._make(array.copy() for array in earlier.cache)
         return now
 
     def first_state(self) -> OneSlackState:
@@ -177,7 +182,7 @@ class OneSlackRun(HingeRun):
         if not self.capacity or not np.isfinite(now.violation):
             return None
         plane: JointPlane = self.oracle.recall(now.w, now.cache, self.threads, now.n_passes)
-        if plane.ell - dot(plane.value, now.w[plane.index]) - xi <= max(_ACCEPT * now.violation, self.tol):
+        if plane.ell - sparse_dot(plane.index, plane.value, now.w) - xi <= max(_ACCEPT * now.violation, self.tol):
             return None
         now.n_recalled += 1
         return plane

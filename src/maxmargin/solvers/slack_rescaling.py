@@ -100,13 +100,14 @@ class SlackOracle(GraphOracle):
         # Points (a, b) on either side; NaN while there is none.
         low, high = np.full((2, n), np.nan), np.full((2, n), np.nan)
         open_ = np.ones(n, bool)
-        exact = self.engine.exact
+        exact, bounded = self.engine.exact, self.certificate != "none"
         for _ in range(_MOST):
             scaled = scores._replace(variables=scores.variables + np.repeat(direction, states) * part.arrays.losses)
             found = self.engine.maximise(part, scaled)
             a = part.labeling_losses(found.labels)
             b = 1.0 + part.labeling_scores(scores, found.labels) - truth
-            v = 1.0 + found.bounds - truth
+            # An engine without bounds is taken at its word; nothing is certified then.
+            v = 1.0 + (found.bounds if bounded else found.values) - truth
             better = open_ & (a * b > best)
             best[better] = (a * b)[better]
             chosen = np.repeat(better, sizes)
@@ -116,9 +117,10 @@ class SlackOracle(GraphOracle):
                 under = np.where(v > 0.0, v * v / (4.0 * direction), 0.0)
                 bound = np.where(open_, np.minimum(bound, under), bound)
                 edge = low[1] + direction * low[0]
-                end = open_ & (v <= edge + _ROUNDING * (1.0 + np.abs(edge)))
+                # Both are known, and the engine finds nothing above the line through them.
+                end = open_ & ~np.isnan(high[0]) & (b + direction * a <= edge + _ROUNDING * (1.0 + np.abs(edge)))
                 if exact:
-                    # No point lies above the line through the two: the hull's best product is on it, between them.
+                    # The hull's best product is on that line, between the two.
                     at = np.clip(v / (2.0 * direction), low[0], high[0])
                     bound = np.where(end, np.minimum(bound, np.maximum(at * (v - direction * at), 0.0)), bound)
                 settled = bound <= best + _ROUNDING * (1.0 + best)
@@ -127,13 +129,16 @@ class SlackOracle(GraphOracle):
                 low = np.where(open_ & to_low, [a, b], low)
                 high = np.where(open_ & ~to_low, [a, b], high)
                 between = (low[1] - high[1]) / (high[0] - low[0])
+                # One point on both sides: its product is the hull's best, and so says the line square to it.
+                one = np.abs(high[0] - low[0]) <= _ROUNDING * high[0]
+                between = np.where(one, low[1] / low[0], between)
             stretched = np.where(np.isnan(low[0]), direction / _STRETCH, direction * _STRETCH)
             both = np.isfinite(between) & (between > 0.0)
             open_ &= both | np.isnan(low[0]) | np.isnan(high[0])
             direction = np.where(open_, np.where(both, between, stretched), 1.0)
             if not open_.any():
                 break
-        return best_labels, np.maximum(bound, best)
+        return best_labels, np.maximum(bound, best) if bounded else best
 
 
 # ------------------------------------------------------------------------------------------------------- kernels

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from maxmargin.kernels import kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.solvers.simplex_qp import solve_simplex_qp
+from maxmargin.solvers.vectors import clear, scatter
 
 #: Coordinates of a vector that are summed at a time, so that they stay in a core's cache.
 _RANGE = 1 << 15
@@ -77,12 +78,12 @@ class WorkingSet:
         self.start = np.append(self.start, at + size)
         row = np.empty(n + 1)
         if image is None:
-            dense[index] = value
+            scatter(index, value, dense)
         against = dense if image is None else image
         pieces = [(int(k[0]), int(k[-1]) + 1) for k in np.array_split(np.arange(n + 1), min(8, n + 1))]
         map_shards(lambda k0, k1: products(self.start, self.index, self.value, against, k0, k1, row), pieces, threads)
         if image is None:
-            dense[index] = 0.0
+            clear(index, dense)
         else:
             self.images = np.concatenate([self.images, image[None]])
         grown = np.empty((n + 1, n + 1))
