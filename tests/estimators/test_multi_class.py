@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.sparse as sp
+import scipy.special
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import LinearSVC
 
@@ -162,3 +164,20 @@ def test_an_unseen_class(data):
     X, y = data
     with pytest.raises(DataError, match=r"y\[0\] is 'e', a class that was not seen in training"):
         small().fit(X, y).score(X, np.where(np.arange(90) == 0, "e", y))
+
+
+def test_probabilities_of_the_log_objective():
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(60, 3)), rng.integers(0, 3, 60)
+    model = mm.MultiClassSVM(C=20.0, objective="log", tol=1e-7, fit_intercept=False).fit(X, y)
+
+    def objective(flat):
+        scores = X @ flat.reshape(3, 3).T
+        return 0.5 / 20.0 * flat @ flat + np.mean(scipy.special.logsumexp(scores, axis=1) - scores[np.arange(60), y])
+
+    best = scipy.optimize.minimize(objective, np.zeros(9), tol=1e-12)
+    assert abs(model.result_.primal - best.fun) <= 1e-6
+    expected = scipy.special.softmax(X @ best.x.reshape(3, 3).T, axis=1)
+    np.testing.assert_allclose(model.predict_proba(X), expected, atol=2e-3)
+    with pytest.raises(AttributeError, match="objective"):
+        mm.MultiClassSVM().fit(X, y).predict_proba(X)

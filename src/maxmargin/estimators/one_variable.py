@@ -11,8 +11,10 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError
@@ -26,6 +28,12 @@ from maxmargin.estimators.base import (
 )
 from maxmargin.estimators.feature_space import block_scores, training_rows
 from maxmargin.problems import FactorGraphs
+
+
+def _has_probabilities(estimator: Any) -> bool:
+    if estimator.objective != "log":
+        raise AttributeError('Probabilities are of models trained with objective="log"; a margin has none.')
+    return True
 
 
 class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
@@ -127,6 +135,14 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         scores = self._scores(X)
         best = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(np.int64)
         return np.asarray(self.classes_[best])
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probability of each class, (n, K); for models trained with ``objective="log"``, whose scores are log odds."""
+        scores = self._scores(X)
+        if scores.shape[1] == 1:
+            scores = np.hstack([np.zeros_like(scores), scores])
+        return np.asarray(softmax(scores, axis=1))
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Fraction of the examples whose class is predicted right."""

@@ -13,6 +13,9 @@ the same names with ``basis`` for ``support``; ``basis`` has the numbers of the 
 What makes features of positions (``vectoriser``) is saved by name and options, and its columns' names as ``names_text``, all
 characters in UTF-8, and ``names_length``, how many characters each name has.
 
+A parser has no labels and no features; its header has the names of the ``grammar``, and its arrays are those of the grammar
+(``grammar_NAME``), ``rule_counts`` and ``word_class`` beside the weights and the history.
+
 A solver or engine with options of its own is saved by name and options, JSON's missing numbers (infinity, NaN) as
 strings, a dict of class weights as pairs (JSON's keys are strings), and a random generator as null. A kernel that is a
 function is code, and is not saved. Nor is the solver's state: that is what checkpoints are for.
@@ -42,38 +45,37 @@ from maxmargin.estimators.labels import check_several, class_weights, cost_table
 from maxmargin.estimators.multi_class import MultiClassSVM
 from maxmargin.estimators.multi_label import MultiLabelSVM
 from maxmargin.estimators.one_variable import OneVariableClassifier
+from maxmargin.estimators.parser import ParserSVM, check_parser_options
 from maxmargin.features import TextFeatures, Vectoriser
 from maxmargin.features.vectoriser import FeatureColumns
 from maxmargin.formats.model_file import read_model, write_model
 from maxmargin.inference import ENGINES
 from maxmargin.problems import Features, label_edges
 from maxmargin.problems.chains import chain_blocks
+from maxmargin.problems.grammar import Grammar
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.result import CERTIFICATES, Result, Status
 
-TASKS: dict[str, type[StructuredEstimator]] = {
-    cls.task: cls for cls in (BinarySVM, MultiClassSVM, MultiLabelSVM, ChainSVM, GraphSVM)
+TASKS: dict[str, type[Any]] = {
+    cls.task: cls for cls in (BinarySVM, MultiClassSVM, MultiLabelSVM, ChainSVM, GraphSVM, ParserSVM)
 }
 #: What makes features, by its name in model files.
 VECTORISERS: dict[str, type[FeatureColumns]] = {"vectoriser": Vectoriser, "text": TextFeatures}
 _COLUMN = "history_"
 
 
-def save(estimator: StructuredEstimator, path: str | os.PathLike[str]) -> None:
+def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a model file; see `StructuredEstimator.save`."""
     from importlib.metadata import version
 
     check_is_fitted(estimator)
+    if not hasattr(estimator, "result_"):
+        raise OptionError("A baseline cannot be saved: nothing was trained. Save the model that it came from.")
     result: Result = estimator.result_
-    classes: NDArray[Any] = estimator.classes_
     header: dict[str, Any] = {
         "library_version": version("maxmargin"),
         "task": estimator.task,
         "parameters": {name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()},
-        "labels": [_label(label) for label in classes.tolist()],
-        "n_features": estimator.n_features_in_,
-        "feature_names": _feature_names(estimator),
-        "data_frame": hasattr(estimator, "feature_names_in_") and not hasattr(estimator, "vectoriser_"),
         "inference": estimator.inference_,
         "certificate": {
             "status": str(result.status),
@@ -90,6 +92,56 @@ def save(estimator: StructuredEstimator, path: str | os.PathLike[str]) -> None:
     }
     arrays: dict[str, NDArray[Any]] = {"weights": np.asarray(result.weights, np.float64)}
     arrays |= {_COLUMN + name: np.asarray(column) for name, column in result.history.items()}
+    more = _parser_parts(estimator) if isinstance(estimator, ParserSVM) else _structured_parts(estimator)
+    write_model(path, header | more[0], arrays | more[1])
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a model file.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, from ``save`` or from ``maxmargin train -o``. It may come from anyone: nothing in it is executed.
+
+    Returns
+    -------
+    BinarySVM, MultiClassSVM, MultiLabelSVM, ChainSVM, GraphSVM or ParserSVM
+        The fitted estimator.
+    """
+    place = os.fspath(path)
+    header, arrays = read_model(place)
+    try:
+        return _restore(header, arrays)
+    except MaxMarginError as error:
+        raise ModelFileError(f"The model file {place} does not fit together: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        raise ModelFileError(
+            f"The model file {place} lacks what a model needs ({type(error).__name__}: {error})."
+        ) from error
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Writing
+
+
+def _parser_parts(estimator: ParserSVM) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What a parser needs more."""
+    names, arrays = estimator.grammar_.to_arrays()
+    arrays |= {"rule_counts": estimator.rule_counts_, "word_class": estimator.word_class_}
+    return {"grammar": names, "n_left_out": int(estimator.n_left_out_)}, arrays
+
+
+def _structured_parts(estimator: StructuredEstimator) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What all others need more."""
+    classes: NDArray[Any] = estimator.classes_
+    arrays: dict[str, NDArray[Any]] = {}
+    header: dict[str, Any] = {
+        "labels": [_label(label) for label in classes.tolist()],
+        "n_features": estimator.n_features_in_,
+        "feature_names": _feature_names(estimator),
+        "data_frame": hasattr(estimator, "feature_names_in_") and not hasattr(estimator, "vectoriser_"),
+    }
     if classes.dtype.kind in "biuf":
         arrays["classes"] = classes
     if isinstance(estimator, MultiLabelSVM):
@@ -110,36 +162,7 @@ def save(estimator: StructuredEstimator, path: str | os.PathLike[str]) -> None:
         else:
             header["kernel"]["n_rows"] = int(estimator._n_rows)
         arrays |= _vector_arrays(estimator, "basis" if is_low_rank(estimator) else "support")
-    write_model(path, header, arrays)
-
-
-def load(path: str | os.PathLike[str]) -> Any:
-    """Read a model file.
-
-    Parameters
-    ----------
-    path : path-like
-        The file, from ``save`` or from ``maxmargin train -o``. It may come from anyone: nothing in it is executed.
-
-    Returns
-    -------
-    BinarySVM, MultiClassSVM, MultiLabelSVM, ChainSVM or GraphSVM
-        The fitted estimator.
-    """
-    place = os.fspath(path)
-    header, arrays = read_model(place)
-    try:
-        return _restore(header, arrays)
-    except MaxMarginError as error:
-        raise ModelFileError(f"The model file {place} does not fit together: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        raise ModelFileError(
-            f"The model file {place} lacks what a model needs ({type(error).__name__}: {error})."
-        ) from error
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Writing
+    return header, arrays
 
 
 def _feature_names(estimator: StructuredEstimator) -> list[str] | None:
@@ -232,15 +255,17 @@ def _label(label: Any) -> Any:
 # Reading
 
 
-def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> StructuredEstimator:
+def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
     task = header["task"]
     if not isinstance(task, str) or task not in TASKS:
         raise ModelFileError(f"its task is {task!r}, and this version knows {', '.join(TASKS)}.")
     estimator = _estimator(TASKS[task], header["parameters"])
-    classes, p = _classes(header, arrays), _size(header, "n_features", 1)
     weights = arrays["weights"]
     if weights.dtype != np.float64 or not np.isfinite(weights).all():
         raise ModelFileError("its weights are not all finite numbers of double precision.")
+    if isinstance(estimator, ParserSVM):
+        return _restore_parser(estimator, header, arrays)
+    classes, p = _classes(header, arrays), _size(header, "n_features", 1)
 
     if is_low_rank(estimator):
         _restore_basis(estimator, header["kernel"], arrays, p)
@@ -266,6 +291,23 @@ def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Structu
     estimator.result_ = _result(header["certificate"], arrays)
     if not is_linear(estimator):
         _restore_vectors(estimator, header["kernel"]["gamma"], arrays)
+    estimator._name_weights()
+    return estimator
+
+
+def _restore_parser(estimator: ParserSVM, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> ParserSVM:
+    grammar = Grammar.from_arrays(header["grammar"], arrays)
+    counts, classes, n = arrays["rule_counts"], arrays["word_class"], grammar.n_tokens + 1
+    if counts.dtype != np.int64 or counts.shape != (grammar.n_rules,) or not (counts >= 0).all():
+        raise ModelFileError(f"its counts of rules are not {grammar.n_rules} numbers of times.")
+    if classes.dtype != np.int32 or classes.shape != (n,) or not ((classes >= 0) & (classes < n)).all():
+        raise ModelFileError(f"its classes of tokens are not {n} whole numbers below {n}.")
+    estimator.grammar_, estimator.rule_counts_, estimator.word_class_ = grammar, counts, classes
+    estimator.n_left_out_ = _size(header, "n_left_out", 0)
+    expected = estimator._forests([[]]).n_weights
+    if arrays["weights"].shape != (expected,):
+        raise ModelFileError(f"its weights have shape {arrays['weights'].shape}; its grammar needs ({expected},).")
+    estimator.result_ = _result(header["certificate"], arrays)
     estimator._name_weights()
     return estimator
 
@@ -354,13 +396,13 @@ def _restore_task(
     return n_classes * width + pairs * max(1, estimator.n_edge_features_in_)
 
 
-def _estimator(kind: type[StructuredEstimator], parameters: dict[str, Any]) -> StructuredEstimator:
+def _estimator(kind: type[Any], parameters: dict[str, Any]) -> Any:
     unknown = sorted(set(parameters) - set(kind().get_params(deep=False)))
     if unknown:
         raise ModelFileError(f"it has the parameter {unknown[0]!r}, which this version does not know.")
     values = dict(parameters)
     for name, known in (("solver", SOLVERS), ("inference", ENGINES)):
-        if isinstance(values[name], dict):
+        if isinstance(values.get(name), dict):
             key = values[name]["name"]
             if key not in known:
                 raise ModelFileError(f"it names the {name} {key!r}, and this version knows {', '.join(known)}.")
@@ -375,7 +417,10 @@ def _estimator(kind: type[StructuredEstimator], parameters: dict[str, Any]) -> S
     estimator = kind(**values)
     # A checkpoint's directory belongs to the machine that trained.
     checkpoint, estimator.checkpoint = estimator.checkpoint, None
-    check_parameters(estimator)
+    if isinstance(estimator, ParserSVM):
+        check_parser_options(estimator)
+    else:
+        check_parameters(estimator)
     estimator.checkpoint = checkpoint
     return estimator
 

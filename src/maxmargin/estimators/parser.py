@@ -1,0 +1,395 @@
+"""ParserSVM: the tree of a sentence, by a weighted context-free grammar taken from the training trees (Cutting section 3.4).
+
+    score(x, y) = sum over the rules of y of coef_[rule]  (+ span features, see problems/parse_forests.py)
+
+Prediction is exact, by charts (inference/cky.py). A sentence that the grammar does not derive has no tree, which is None, and
+the score -inf. Trees are `Tree` objects or their bracketed text; sentences are lists of words, or trees, of which only the words
+are read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from maxmargin.errors import DataError, OptionError
+from maxmargin.estimators.base import StructuredEstimator, _is_whole, _monitor, check_parameters
+from maxmargin.problems.grammar import Grammar, check_binarisation, induce, pcfg_weights
+from maxmargin.problems.parse_forests import LOSSES, SPAN_FEATURES, ParseForests
+from maxmargin.problems.trees import Tree
+from maxmargin.reporting.brackets import BracketScores, bracket_scores
+from maxmargin.solvers import make_solver
+from maxmargin.solvers.result import Result
+
+#: Parameters that are of parsing alone; the others mean what they mean everywhere.
+_OWN = ("markov", "parent", "min_count", "rare", "span_features", "loss", "unparsable", "memory")
+#: Why "auto" is what it is.
+_REASON = "a chart takes longer than a step, and bcfw asks for the fewest charts"
+
+
+class ParserSVM(BaseEstimator):
+    """Parser that learns the weights of the rules of a context-free grammar.
+
+    Parameters
+    ----------
+    C : float
+        Strength of the loss against the regulariser.
+    markov : int, optional
+        How many labels to the left the rest of a node remembers when it is binarised. Default: all of them, so that the grammar
+        has the rules of the training trees and no others.
+    parent : bool
+        Annotate symbols with the label above them.
+    min_count : int
+        Binary and unary rules seen fewer times are left out of the grammar.
+    rare : int
+        Words seen at most so often are unknown, and train the weights of the classes of unknown words. With 0 there are no such
+        classes, and a sentence with a new word has no parse.
+    span_features : tuple of "first", "last", "length", "split"
+        Features of spans beside the rules.
+    loss : "brackets" or "zero-one"
+        Task loss: wrong and missed brackets over twice the true ones, which is 1 - F1 where there are as many; or 1 for every
+        tree but the true one.
+    unparsable : "stop" or "skip"
+        What becomes of a training tree that the grammar does not derive, as may be with ``min_count`` above 1: an error that
+        names it, or a warning, and it is left out.
+    memory : int
+        Bytes that a chart may take, in each thread; longer sentences are refused.
+    solver : str or solver
+        "auto" is "bcfw"; or any solver that needs a max-oracle, or marginals, and nothing else.
+    tol, max_passes, max_seconds, random_state, n_jobs : see `maxmargin.estimators.base.StructuredEstimator`
+    verbose, warm_start, checkpoint, objective : see there
+
+    Attributes
+    ----------
+    grammar_ : Grammar
+        The rules; ``grammar_.rule_names()`` are their names.
+    rule_counts_ : int array (n_rules,)
+        How often each was seen.
+    coef_ : array (d,)
+        The weights, ``result_.weights``: those of the rules, then those of span features.
+    word_class_ : int array
+        The classes of tokens that span features know.
+    n_left_out_ : int
+        Training trees that the grammar does not derive.
+    result_ : Result
+        Status, certificate and history of training.
+    inference_ : str
+        How predictions are made, and why.
+
+    Examples
+    --------
+    >>> from maxmargin.estimators.parser import ParserSVM
+    >>> trees = ["(S (NP (DT the) (NN dog)) (VP (VBZ barks)))", "(S (NP (NN Kim)) (VP (VBZ sees) (NP (DT the) (NN cat))))"]
+    >>> model = ParserSVM(C=100).fit(trees)
+    >>> print(model.predict([["the", "cat", "sees", "Kim"]])[0])
+    (S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (NN Kim))))
+    """
+
+    #: Name in model files and on the command line.
+    task = "parser"
+    result_: Result
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        markov: int | None = None,
+        parent: bool = False,
+        min_count: int = 1,
+        rare: int = 1,
+        span_features: Sequence[str] = (),
+        loss: str = "brackets",
+        unparsable: str = "stop",
+        memory: int = 1 << 31,
+        solver: Any = "auto",
+        tol: float = 1e-3,
+        max_passes: int = 1000,
+        max_seconds: float | None = None,
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        objective: str = "margin",
+    ) -> None:
+        self.C = C
+        self.markov = markov
+        self.parent = parent
+        self.min_count = min_count
+        self.rare = rare
+        self.span_features = span_features
+        self.loss = loss
+        self.unparsable = unparsable
+        self.memory = memory
+        self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.objective = objective
+
+    def fit(self, X: Sequence[Any], y: Sequence[Any] | None = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Take the grammar from the trees, and learn its weights.
+
+        Parameters
+        ----------
+        X : list of sentences
+            Lists of words; without y, the trees.
+        y : list of Tree or str, optional
+            The trees of the sentences.
+        sample_weight : array (n,), optional
+
+        Returns
+        -------
+        self
+        """
+        check_parser_options(self)
+        trees = as_trees(X if y is None else y)
+        sentences = None if y is None else as_sentences(X)
+        # A word that is known trains its own weights alone, and nothing would be learned about unknown ones.
+        grammar, counts = induce(
+            trees, self.markov, bool(self.parent), int(self.min_count), int(self.rare) + 1, int(self.rare)
+        )
+        problem = self._training_problem(grammar, sentences, trees, sample_weight)
+        self._train(problem)
+        self.grammar_, self.rule_counts_ = grammar, counts
+        self.word_class_ = problem.parser.features.word_class
+        self.n_left_out_ = len(trees) - problem.n_examples
+        self._name_weights()
+        return self
+
+    def predict(self, X: Sequence[Any]) -> list[Tree | None]:
+        """The best tree of each sentence; None, and a warning, where the grammar derives none."""
+        trees = [found[0] if found else None for found, _ in self._parse(X)]
+        missing = sum(tree is None for tree in trees)
+        if missing:
+            warnings.warn(no_parse(missing, len(trees)), UserWarning, stacklevel=2)
+        return trees
+
+    def predict_top_k(self, X: Sequence[Any], k: int) -> tuple[list[list[Tree]], list[NDArray[np.float64]]]:
+        """The k best trees of each sentence, best first, or all where there are fewer, and their scores.
+
+        Parameters
+        ----------
+        X : list of sentences
+        k : int
+
+        Returns
+        -------
+        trees : list of n lists of Tree
+        scores : list of n arrays
+        """
+        found = self._parse(X, k)
+        return [trees for trees, _ in found], [scores for _, scores in found]
+
+    def decision_function(self, X: Sequence[Any]) -> NDArray[np.float64]:
+        """Score of the predicted tree of each sentence (n,); -inf where there is none."""
+        return np.array([scores[0] if trees else -np.inf for trees, scores in self._parse(X)])
+
+    def evaluate(self, X: Sequence[Any], y: Sequence[Any] | None = None) -> BracketScores:
+        """Precision, recall and F1 of labelled brackets, exact match and tag accuracy, as EVALB counts them.
+
+        Parameters
+        ----------
+        X : list of sentences
+            Without y, the trees.
+        y : list of Tree or str, optional
+        """
+        truth = as_trees(X if y is None else y)
+        return bracket_scores(
+            truth, [found[0] if found else None for found, _ in self._parse(truth if y is None else X)]
+        )
+
+    def score(self, X: Sequence[Any], y: Sequence[Any] | None = None) -> float:
+        """F1 of labelled brackets."""
+        return self.evaluate(X, y).f1
+
+    def baseline(self) -> ParserSVM:
+        """The probabilistic grammar with the same rules: weights are log-probabilities by maximum likelihood, nothing is trained.
+
+        Span features have the weight 0.
+        """
+        check_is_fitted(self)
+        made: ParserSVM = clone(self)
+        made.grammar_, made.rule_counts_, made.word_class_ = self.grammar_, self.rule_counts_, self.word_class_
+        made.inference_ = self.inference_
+        made.coef_ = np.zeros_like(self.coef_)
+        made.coef_[: self.grammar_.n_rules] = pcfg_weights(self.grammar_, self.rule_counts_)
+        return made
+
+    def feature_names(self) -> list[str]:
+        """The names of all weights: rules, then span features."""
+        check_is_fitted(self)
+        return self._forests([[]]).feature_names()
+
+    def top_rules(self, n: int = 10) -> list[tuple[str, float]]:
+        """The n largest weights by their absolute values, with their names."""
+        names = self.feature_names()
+        order = np.argsort(-np.abs(self.coef_), kind="stable")[: max(0, n)]
+        return [(names[k], float(self.coef_[k])) for k in order.tolist()]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted parser to a model file, which `maxmargin.load` reads.
+
+        Parameters
+        ----------
+        path : path-like
+            The file to write or to replace; ``.mm`` is the usual ending.
+        """
+        from maxmargin.estimators.saving import save
+
+        save(self, path)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        # Without y, X has the trees.
+        tags.target_tags.required = False
+        tags.no_validation = True
+        return tags
+
+    # ------------------------------------------------------------------------------------------------ training
+
+    def _training_problem(
+        self, grammar: Grammar, sentences: list[list[str]] | None, trees: list[Tree], sample_weight: ArrayLike | None
+    ) -> ParseForests:
+        try:
+            return ParseForests(
+                grammar,
+                sentences,
+                trees,
+                self.loss,
+                span_features=tuple(self.span_features),
+                underivable="raise" if self.unparsable == "stop" else "skip",
+                memory=int(self.memory),
+                sample_weight=sample_weight,
+            )
+        except DataError as error:
+            # The problem's name for the option is not the estimator's.
+            raise DataError(str(error).replace("underivable=", "unparsable=")) from None
+
+    def _train(self, problem: ParseForests) -> None:
+        solver = make_solver(self.solver, problem, self.objective)
+        if isinstance(self.solver, str) and self.solver == "auto" and self.objective == "margin":
+            solver.reason = _REASON
+        kind = solver.name, self.objective
+        going_on = self.warm_start and getattr(self, "_kind", None) == kind
+        monitor = _monitor(int(self.verbose))
+        try:
+            self.result_ = solver.solve(
+                problem,
+                C=float(self.C),
+                tol=float(self.tol),
+                max_passes=int(self.max_passes),
+                max_seconds=None if self.max_seconds is None else float(self.max_seconds),
+                random_state=self.random_state,
+                n_jobs=self.n_jobs,
+                monitor=monitor,
+                checkpoint=self.checkpoint,
+                state=self.result_.state if going_on else None,
+            )
+        finally:
+            if monitor is not None:
+                monitor.close()
+        self.result_.options |= {"C": float(self.C), "tol": float(self.tol)}
+        self._kind = kind
+
+    def _name_weights(self) -> None:
+        self.coef_ = self.result_.weights
+        self.inference_ = "cky (exact): a grammar, whose charts are exact"
+
+    # ------------------------------------------------------------------------------------------------ prediction
+
+    def _parse(self, X: Sequence[Any], k: int = 1) -> list[tuple[list[Tree], NDArray[np.float64]]]:
+        """The k best trees of each sentence, and their scores; an empty list where there is none."""
+        check_is_fitted(self)
+        sentences = as_sentences(X)
+        found = self._forests(sentences).parse(self.coef_, k, self.n_jobs)
+        out = []
+        for m, words in enumerate(sentences):
+            cuts = found.start[m * k : (m + 1) * k + 1].tolist()
+            pieces = [found.rows[a:b] for a, b in itertools.pairwise(cuts) if b > a]
+            out.append(([self.grammar_.build(rows, words) for rows in pieces], found.values[m, : len(pieces)]))
+        return out
+
+    def _forests(self, sentences: Sequence[Any]) -> ParseForests:
+        return ParseForests(
+            self.grammar_,
+            sentences,
+            span_features=tuple(self.span_features),
+            word_class=self.word_class_,
+            memory=int(self.memory),
+        )
+
+
+def check_parser_options(estimator: ParserSVM) -> None:
+    """Refuse a parameter that cannot be, in a sentence that says what can."""
+    p = estimator.get_params(deep=False)
+    check_parameters(StructuredEstimator(**{name: value for name, value in p.items() if name not in _OWN}))
+    check_binarisation(p["markov"], p["parent"])
+    for name, least in (("min_count", 1), ("rare", 0), ("memory", 1)):
+        if not (_is_whole(p[name]) and p[name] >= least):
+            raise OptionError(f"{name}={p[name]!r} is not possible; it must be a whole number of at least {least}.")
+    if not isinstance(p["loss"], str) or p["loss"] not in LOSSES:
+        raise OptionError(f'loss={p["loss"]!r} is not known; use "brackets" or "zero-one".')
+    if p["unparsable"] not in ("stop", "skip"):
+        raise OptionError(f'unparsable={p["unparsable"]!r} is not known; use "stop" or "skip".')
+    names = p["span_features"]
+    if isinstance(names, str) or not isinstance(names, Sequence) or not set(names) <= set(SPAN_FEATURES):
+        raise OptionError(f"span_features={names!r} is not possible; it must be a list of names in {SPAN_FEATURES}.")
+
+
+def as_trees(given: Any) -> list[Tree]:
+    """Trees as they are, or read from their bracketed text."""
+    trees = []
+    for m, one in enumerate(_items(given, "trees")):
+        if isinstance(one, str):
+            try:
+                one = Tree.parse(one)
+            except DataError as error:
+                raise DataError(f"Tree {m}: {error}") from None
+        if not isinstance(one, Tree):
+            raise DataError(f"Tree {m} is a {type(one).__name__}; expected a Tree, or its bracketed text.")
+        trees.append(one)
+    return trees
+
+
+def as_sentences(given: Any) -> list[list[str]]:
+    """Sentences as lists of words; of trees, their words."""
+    sentences = []
+    for m, one in enumerate(_items(given, "sentences")):
+        words = one.words() if isinstance(one, Tree) else one
+        if isinstance(words, str) or not isinstance(words, Sequence | np.ndarray):
+            raise DataError(f"Sentence {m} is a {type(words).__name__}; expected a list of words.")
+        wrong = [word for word in words if not isinstance(word, str)]
+        if wrong:
+            raise DataError(f"Sentence {m} has {wrong[0]!r} where a word should be; expected strings.")
+        sentences.append([str(word) for word in words])
+    return sentences
+
+
+def no_parse(missing: int, n: int) -> str:
+    """How many sentences have no tree."""
+    return f"{missing} of {n} sentences have no parse under the grammar."
+
+
+def _items(given: Any, what: str) -> list[Any]:
+    if isinstance(given, str | Tree) or not hasattr(given, "__len__"):
+        raise DataError(f"A {type(given).__name__} was given where a list of {what} is expected.")
+    if len(given) == 0:
+        raise DataError(f"There are no {what}: the data is empty.")
+    return list(given)
