@@ -235,7 +235,7 @@ def test_approximate_marginals_certify_nothing():
     result = BundleMethod("log", engine="loopy_bp").solve(problem, 3.0, max_passes=50)
     assert result.certificate == "none"
     assert result.status is not Status.CONVERGED
-    with pytest.raises(OptionError, match='the engine "loopy_bp" is not exact; use "exhaustive" or "junction_tree".'):
+    with pytest.raises(OptionError, match=r'the engine "loopy_bp" is not exact; use "exhaustive" or "junction_tree".'):
         BundleMethod("log", engine="loopy_bp", certificate="exact").solve(problem)
     exact = BundleMethod("log", engine="junction_tree", certificate="exact").solve(problem, 3.0, tol=1e-3)
     assert (exact.certificate, exact.status) == ("exact", Status.CONVERGED)

@@ -3,13 +3,17 @@
 Conventions
 -----------
 The ending decides, unless ``--format`` does: ``.arff`` is Mulan, ``.svm``, ``.libsvm`` and ``.txt`` are LIBSVM's text, ``.hmm`` is
-SVM-hmm's, ``.conll`` has words in columns, each also with ``.gz``, ``.xz`` or ``.bz2`` after it; ``.npz`` holds graphs
-(`formats.graphs`), or sequences or rows (`cli.arrays`). Labels go by their names.
+SVM-hmm's, ``.conll`` has words in columns, ``.mrg``, ``.ptb`` and ``.brackets`` have trees, each also with ``.gz``, ``.xz`` or
+``.bz2`` after it; ``.zip`` has trees in its members ``.mrg``; ``.npz`` holds graphs (`formats.graphs`), or sequences or rows
+(`cli.arrays`). Labels go by their names.
 
 What a file holds says its task, if neither ``--task`` nor a model does: LIBSVM's text with one label on every line, and an npz
 with one label a row, are binary or multi-class, by the number of labels.
 
 Words in columns become numbers in the model, by its `TextFeatures`, so that it can read words again; ``--features`` says which.
+
+Trees are read without traces and functions. A parser also reads sentences without trees, from ``.txt``: one a line, with spaces
+between the words.
 """
 
 from __future__ import annotations
@@ -34,10 +38,14 @@ _FORMATS = {
     ".txt": "libsvm",
     ".hmm": "svm-hmm",
     ".conll": "conll",
+    ".mrg": "trees",
+    ".ptb": "trees",
+    ".brackets": "trees",
+    ".zip": "trees",
     ".npz": "npz",
 }
 #: What DATA is, for ``--help``.
-DATA_HELP = ".arff, .svm, .libsvm, .txt, .hmm, .conll or .npz file"
+DATA_HELP = ".arff, .svm, .libsvm, .txt, .hmm, .conll, .mrg, .ptb, .brackets, .zip or .npz file"
 _CLASSES = ("binary", "multi-class")
 
 
@@ -58,13 +66,13 @@ class Dataset:
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.inputs) if self.task in ("chain", "graph") else int(self.inputs.shape[0])
+        return len(self.inputs) if self.task in ("chain", "graph", "parser") else int(self.inputs.shape[0])
 
     def labelled(self) -> Dataset:
         """The same, after a look whether there are labels."""
         if self.targets is None:
-            missing = "a column of tags" if self.format == "conll" else "the array 'y'"
-            raise DataError(f"{self.path} has no labels to compare with: {missing} is missing.")
+            missing = {"conll": "a column of tags is", "sentences": "trees are"}.get(self.format, "the array 'y' is")
+            raise DataError(f"{self.path} has no labels to compare with: {missing} missing.")
         return self
 
 
@@ -84,9 +92,7 @@ class NamedColumns:
 def add_data_options(parser: argparse.ArgumentParser, training: bool = False) -> None:
     """Options that say how to read data; with some that only training needs, since a model knows the rest."""
     parser.add_argument("--task", choices=TASKS, help="by default guessed from the data")
-    parser.add_argument(
-        "--format", choices=sorted(set(_FORMATS.values())), help="of the data files (default: by their ending)"
-    )
+    parser.add_argument("--format", choices=sorted(_READERS), help="of the data files (default: by their ending)")
     parser.add_argument(
         "--xml", metavar="FILE", help="Mulan XML that names the labels of an ARFF file (default: beside it)"
     )
@@ -99,6 +105,9 @@ def add_data_options(parser: argparse.ArgumentParser, training: bool = False) ->
             "--features",
             choices=("chunking", "tagging", "words"),
             help="of words in columns (default: chunking with parts of speech between words and tags, else tagging)",
+        )
+        parser.add_argument(
+            "--max-words", type=int, metavar="N", help="train only on trees of at most N words (parser)"
         )
 
 
@@ -114,10 +123,14 @@ def read_data(path: str, args: argparse.Namespace, model: Any = None) -> Dataset
         Its labels and features must be those of the file.
     """
     kind = args.format or _kind(path)
+    if args.format is None and kind == "libsvm" and getattr(model, "task", None) == "parser":
+        kind = "sentences"
     if model is not None and args.task not in (None, model.task):
         raise OptionError(f"--task is {args.task}, but the model is for the task {model.task}.")
     if kind != "conll" and getattr(args, "features", None) is not None:
-        raise OptionError(f"--features is for words in columns, and {path} holds numbers.")
+        raise OptionError(f"--features is for words in columns, which {path} does not hold.")
+    if kind != "trees" and getattr(args, "max_words", None) is not None:
+        raise OptionError(f"--max-words is for trees, which {path} does not hold.")
     if kind != "conll" and hasattr(model, "vectoriser_"):
         raise DataError(f"{path} holds numbers, but the model was trained on words or named features.")
     return _READERS[kind](path, args, model)
@@ -140,10 +153,16 @@ def _kind(path: str) -> str:
     if suffix not in _FORMATS:
         raise DataError(
             f"{path}: the ending says nothing about the format; expected .arff (Mulan), .svm, .libsvm or .txt (LIBSVM), .hmm "
-            "(SVM-hmm) or .conll (words in columns), possibly with .gz, .xz or .bz2 after it, or .npz (graphs, sequences, "
-            "rows), or --format."
+            "(SVM-hmm), .conll (words in columns), .mrg, .ptb or .brackets (trees), possibly with .gz, .xz or .bz2 after it, "
+            ".zip (trees), .npz (graphs, sequences, rows), or --format."
         )
     return _FORMATS[suffix]
+
+
+def holds_trees(path: str, args: argparse.Namespace) -> bool:
+    """Whether the ending, or ``--format``, says that these are trees."""
+    endings = [suffix.lower() for suffix in PurePath(path).suffixes if suffix.lower() not in _COMPRESSED]
+    return (args.format or _FORMATS.get(endings[-1] if endings else "")) == "trees"
 
 
 def _classes_or(labels: list[Any] | None) -> str:
@@ -269,6 +288,39 @@ def _text_features(path: str, name: str | None, width: int) -> TextFeatures:
 
 
 # --------------------------------------------------------------------------------------------------------------------
+# Trees
+
+
+def _read_trees(path: str, args: argparse.Namespace, model: Any) -> Dataset:
+    from maxmargin.formats.bracketed import read_trees
+
+    task = _task(path, "parser", ("parser",), args, model)
+    trees = list(read_trees(path, remove_traces=True, remove_functions=True))
+    if not trees:
+        raise DataError(f"{path} has no trees.")
+    sentences, most = [tree.words() for tree in trees], getattr(args, "max_words", None)
+    if most is not None and model is None:
+        short = [m for m, words in enumerate(sentences) if len(words) <= most]
+        if not short:
+            raise DataError(f"{path} has {len(trees)} trees, but none of at most {most} words (--max-words).")
+        trees, sentences = [trees[m] for m in short], [sentences[m] for m in short]
+    return Dataset(path, task, sentences, trees, None, "trees")
+
+
+def _read_sentences(path: str, args: argparse.Namespace, model: Any) -> Dataset:
+    from maxmargin.formats.compression import open_text
+
+    task = _task(path, "parser", ("parser",), args, model)
+    if model is None:
+        raise DataError(f"{path} has sentences, but a parser learns from trees.")
+    with open_text(path) as stream:
+        sentences = [line.split() for line in stream]
+    if not sentences:
+        raise DataError(f"{path} has no sentences.")
+    return Dataset(path, task, sentences, None, None, "sentences")
+
+
+# --------------------------------------------------------------------------------------------------------------------
 # ARFF
 
 
@@ -349,5 +401,7 @@ _READERS = {
     "conll": _read_conll,
     "libsvm": _read_libsvm,
     "npz": _read_npz,
+    "sentences": _read_sentences,
     "svm-hmm": _read_svm_hmm,
+    "trees": _read_trees,
 }

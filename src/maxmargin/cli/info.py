@@ -78,11 +78,6 @@ def _model(path: str) -> dict[str, Any]:
 
     model = load(path)
     result = model.result_
-    sizes = {"labels": len(model.classes_), "features": model.n_features_in_, "weights": len(result.weights)}
-    if model.task == "multi-label":
-        sizes["pairs"] = len(model.edges_)
-    elif model.task == "graph":
-        sizes["edge_features"] = model.n_edge_features_in_
     found = {
         "task": model.task,
         "status": str(result.status),
@@ -95,12 +90,13 @@ def _model(path: str) -> dict[str, Any]:
         "solver": result.solver,
         "reason": result.options.get("reason", ""),
         "C": float(model.C),
-        "kernel": describe_kernel(model),
         "inference": model.inference_,
         "library_version": read_header(path)["library_version"],
-        "sizes": sizes,
-        "labels": model.classes_.tolist(),
+        "sizes": sizes_of(model),
     }
+    if model.task == "parser":
+        return found | {"roots": roots_of(model), "strongest_rules": dict(model.top_rules(_STRONGEST))}
+    found |= {"kernel": describe_kernel(model), "labels": model.classes_.tolist()}
     if model.kernel == "linear":
         found["strongest_weights"] = strongest_features(model, _STRONGEST)
     if model.task == "chain":
@@ -108,6 +104,27 @@ def _model(path: str) -> dict[str, Any]:
     elif model.task in ("multi-label", "graph"):
         found["strongest_edges"] = strongest_edges(model, _STRONGEST)
     return found
+
+
+def sizes_of(model: Any) -> dict[str, int]:
+    """How much of everything the model has."""
+    if model.task == "parser":
+        g = model.grammar_
+        kinds = {"binary_rules": g.binary, "unary_rules": g.unary, "lexical_rules": g.lexical}
+        names = {"symbols": g.symbols, "words": g.words, "word_classes": g.word_classes}
+        return {name: len(one) for name, one in (names | kinds | {"weights": model.coef_}).items()}
+    sizes = {"labels": len(model.classes_), "features": model.n_features_in_, "weights": len(model.result_.weights)}
+    if model.task == "multi-label":
+        sizes["pairs"] = len(model.edges_)
+    elif model.task == "graph":
+        sizes["edge_features"] = model.n_edge_features_in_
+    return sizes
+
+
+def roots_of(model: Any) -> list[str]:
+    """The symbols that may span a sentence."""
+    g = model.grammar_
+    return [g.symbols[root] for root in g.roots.tolist()]
 
 
 def describe_kernel(model: Any) -> str:

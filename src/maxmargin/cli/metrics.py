@@ -23,6 +23,11 @@ NAMES = {
     "chunk_precision": "chunk precision",
     "chunk_recall": "chunk recall",
     "chunk_f1": "chunk F1",
+    "bracket_precision": "bracket precision",
+    "bracket_recall": "bracket recall",
+    "bracket_f1": "bracket F1",
+    "exact_match": "exact match",
+    "unparsed": "sentences without a parse",
     "open_labels": "labels left open by the relaxation",
 }
 
@@ -37,6 +42,8 @@ def compare(model: Any, data: Dataset) -> tuple[dict[str, float], ChunkScores | 
     targets = data.labelled().targets
     if data.task in ("binary", "multi-class"):
         return {"accuracy": model.score(data.inputs, targets)}, None
+    if data.task == "parser":
+        return parsing_metrics(targets, [trees[0] if trees else None for trees, _ in model._parse(data.inputs)]), None
     problem, found = model._predict(data.inputs)
     chunks = None
     if data.task == "multi-label":
@@ -72,6 +79,21 @@ def labeling_metrics(task: str, truth: list[Any], predicted: list[Any]) -> dict[
     if task == "graph":
         return {"node_accuracy": share}
     return {"tag_accuracy": share, "sequence_accuracy": sum(map(all, right)) / len(right)}
+
+
+def parsing_metrics(truth: list[Any], predicted: list[Any]) -> dict[str, float]:
+    """EVALB's figures, and the share of the sentences without a tree, which have no brackets."""
+    from maxmargin.reporting.brackets import bracket_scores
+
+    scores = bracket_scores(truth, predicted)
+    return {
+        "bracket_precision": scores.precision,
+        "bracket_recall": scores.recall,
+        "bracket_f1": scores.f1,
+        "exact_match": scores.exact_match,
+        "tag_accuracy": scores.tag_accuracy,
+        "unparsed": sum(tree is None for tree in predicted) / len(predicted),
+    }
 
 
 def multi_label_metrics(truth: Any, predicted: Any) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-TASKS = ("binary", "multi-class", "multi-label", "chain", "graph")
+TASKS = ("binary", "multi-class", "multi-label", "chain", "graph", "parser")
 SOLVERS = (
     "bcfw",
     "bundle",

@@ -7,13 +7,15 @@ import sys
 from typing import Any
 
 from maxmargin.cli.data import DATA_HELP, Dataset, add_data_options, read_data
-from maxmargin.cli.exits import DONE, check_output, to_json, writing
+from maxmargin.cli.exits import DONE, check_output, say, to_json, writing
 
 SUMMARY = "predict with a model"
 DESCRIPTION = """\
 Print the predicted labels, one line an example: a class; the labels of a multi-label example with commas between them
 (an empty line if it has none); the tags of a sequence, or the labels of a graph's nodes, with spaces between them. Of SVM-hmm's
-files, print one tag a line, with an empty line between sequences; of words in columns, the columns and the tag after them."""
+files, print one tag a line, with an empty line between sequences; of words in columns, the columns and the tag after them. A
+parser reads trees, or a .txt file of sentences, one a line with spaces between the words, and prints trees, an empty line where
+there is none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +36,8 @@ def run(args: argparse.Namespace) -> int:
 
     model = load(args.model)
     data = read_data(args.data, args, model)
-    found = _classes(model, data.inputs) if model.task in ("binary", "multi-class") else _structures(model, data.inputs)
+    kind = {"binary": _classes, "multi-class": _classes, "parser": _trees}.get(model.task, _structures)
+    found = kind(model, data.inputs)
     if args.json:
         text = to_json({"task": model.task, "inference": model.inference_, **found})
     else:
@@ -56,12 +59,27 @@ def _text(data: Dataset, predictions: list[Any]) -> str:
         return conll_text(data.columns, [list(map(str, tags)) for tags in predictions]).removesuffix("\n")
     if data.format == "svm-hmm":
         return "\n\n".join("\n".join(map(str, tags)) for tags in predictions)
+    if data.task == "parser":
+        return "\n".join(tree or "" for tree in predictions)
     between = "," if data.task == "multi-label" else " "
     return "\n".join(between.join(map(str, one)) if isinstance(one, list) else str(one) for one in predictions)
 
 
 def _classes(model: Any, X: Any) -> dict[str, Any]:
     return {"predictions": model.predict(X).tolist(), "scores": model.decision_function(X)}
+
+
+def _trees(model: Any, X: Any) -> dict[str, Any]:
+    from maxmargin.estimators.parser import no_parse
+
+    found = model._parse(X)
+    missing = sum(not trees for trees, _ in found)
+    if missing:
+        say(no_parse(missing, len(found)))
+    return {
+        "predictions": [str(trees[0]) if trees else None for trees, _ in found],
+        "scores": [float(scores[0]) if trees else None for trees, scores in found],
+    }
 
 
 def _structures(model: Any, X: Any) -> dict[str, Any]:

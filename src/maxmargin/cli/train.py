@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from maxmargin.cli import names
-from maxmargin.cli.data import Dataset, add_data_options, read_data
+from maxmargin.cli.data import Dataset, add_data_options, holds_trees, read_data
 from maxmargin.cli.exits import DONE, INTERRUPTED, NOT_CONVERGED, check_output, print_json, say, writing
 from maxmargin.errors import OptionError
 
@@ -15,14 +15,19 @@ SUMMARY = "train a model; without DATA, a demonstration"
 DESCRIPTION = """\
 Train a model and say how far from optimal it is. DATA is an .arff file (Mulan; labels named by the .xml beside
 it), an .svm, .libsvm or .txt file (LIBSVM's text, with one or with several labels a line), an .hmm file (SVM-hmm's
-text) or a .conll file (words in columns, the last one their tags), each possibly with .gz, .xz or .bz2, or an .npz
-file of rows, sequences or graphs; --format says what the ending does not.
+text), a .conll file (words in columns, the last one their tags) or an .mrg, .ptb or .brackets file (trees), each possibly
+with .gz, .xz or .bz2, a .zip file of .mrg files, or an .npz file of rows, sequences or graphs; --format says what the ending
+does not.
 
 Without DATA, two models are trained on a generated set whose labels depend on each other, one that knows of pairs of
 labels and one that does not, each with C chosen on held-out data, and their test losses are compared."""
 _NEED_DATA = (
-    "task", "format", "features", "xml", "n_labels", "split", "edges", "edge_weights", "test", "kernel", "gamma", "degree"
+    "task", "format", "features", "xml", "n_labels", "split", "edges", "edge_weights", "test", "kernel", "gamma", "degree",
+    "markov", "parent", "min_count", "span_features", "unparsable", "max_words",
 )  # fmt: skip
+#: Options of one task, and those that say something about features, which trees have none of.
+_OF_PARSERS = ("markov", "parent", "min_count", "span_features", "unparsable")
+_NOT_OF_PARSERS = ("inference", "kernel", "gamma", "degree", "no_intercept")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,11 +41,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--edge-weights", choices=("full", "potts"), help="weights of an edge's classes (graph; default: full)"
     )
     parser.add_argument(
-        "--solver", default="auto", metavar="NAME", help=f"auto, {', '.join(names.SOLVERS)} (default: auto)"
+        "--markov", type=int, metavar="N", help="labels that a binarised node remembers (parser; default: all)"
     )
     parser.add_argument(
-        "--inference", default="auto", metavar="NAME", help=f"auto, {', '.join(names.ENGINES)} (default: auto)"
+        "--parent", action="store_true", default=None, help="annotate symbols with the label above (parser)"
     )
+    parser.add_argument(
+        "--min-count", type=int, metavar="N", help="leave out rules seen fewer times (parser; default: 1)"
+    )
+    parser.add_argument(
+        "--span-features", type=names_list, metavar="A,B", help="of first, last, length, split (parser; default: none)"
+    )
+    parser.add_argument(
+        "--unparsable", choices=("stop", "skip"), help="at a tree that the rules do not derive (parser; default: stop)"
+    )
+    parser.add_argument(
+        "--solver", default="auto", metavar="NAME", help=f"auto, {', '.join(names.SOLVERS)} (default: auto)"
+    )
+    parser.add_argument("--inference", metavar="NAME", help=f"auto, {', '.join(names.ENGINES)} (default: auto)")
     parser.add_argument(
         "--kernel", choices=names.KERNELS, help="of the features of examples, positions or nodes (default: linear)"
     )
@@ -54,9 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-C", type=float, help="strength of the loss against the regulariser (default: 1)")
     parser.add_argument(
         "--loss",
-        default="hamming",
         metavar="NAME",
-        help="hamming (fraction of wrong labels), count, or zero-one (binary, multi-class) (default: hamming)",
+        help="hamming (fraction of wrong labels; the default), count, or zero-one (binary, multi-class); of a parser brackets "
+        "(the default) or zero-one",
     )
     parser.add_argument(
         "--tol", type=float, metavar="T", help="certified gap at which to stop, in units of the loss (default: 0.001)"
@@ -65,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-passes", type=int, default=1000, metavar="N", help="most passes over the data (default: 1000)"
     )
     parser.add_argument("--max-seconds", type=float, metavar="S", help="most seconds of training (default: no limit)")
-    parser.add_argument("--no-intercept", action="store_true", help="no constant feature")
+    parser.add_argument("--no-intercept", action="store_true", default=None, help="no constant feature")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the solver (default: 0)")
     parser.add_argument("--test", metavar="DATA", help="evaluate on this data afterwards")
     parser.add_argument("-o", "--output", metavar="FILE", help="save the model there, such as model.mm")
@@ -121,9 +139,16 @@ def scale_or_number(text: str) -> float | str:
 
 def _early_task(args: argparse.Namespace) -> str:
     """A task that takes the options, whatever the data turns out to be."""
+    if holds_trees(args.data, args):
+        return "parser"
     if args.edges is not None:
         return "multi-label"
     return "graph" if args.edge_weights is not None else "binary"
+
+
+def names_list(text: str) -> list[str]:
+    """Names with commas between them."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
@@ -134,15 +159,9 @@ def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
     options: dict[str, Any] = {
         "C": 1.0 if args.C is None else args.C,
         "solver": args.solver,
-        "inference": args.inference,
-        "kernel": args.kernel or "linear",
-        "gamma": "scale" if args.gamma is None else args.gamma,
-        "degree": 3 if args.degree is None else args.degree,
-        "loss": args.loss,
         "tol": 1e-3 if args.tol is None else args.tol,
         "max_passes": args.max_passes,
         "max_seconds": args.max_seconds,
-        "fit_intercept": not args.no_intercept,
         "random_state": args.seed,
         # The answer does not depend on the number of threads.
         "n_jobs": -1,
@@ -155,6 +174,20 @@ def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
         )
     if args.edge_weights is not None and task != "graph":
         raise OptionError(f"--edge-weights is for graphs, and this is {task} data; see --edges for multi-label data.")
+    for name in _OF_PARSERS if task != "parser" else _NOT_OF_PARSERS:
+        if getattr(args, name, None) is not None:
+            wanted = "features, which trees have none of" if task == "parser" else f"trees, and this is {task} data"
+            raise OptionError(f"--{name.replace('_', '-')} is for {wanted}.")
+    if task == "parser":
+        return _make_parser(args, options)
+    options |= {
+        "inference": args.inference or "auto",
+        "kernel": args.kernel or "linear",
+        "gamma": "scale" if args.gamma is None else args.gamma,
+        "degree": 3 if args.degree is None else args.degree,
+        "loss": args.loss or "hamming",
+        "fit_intercept": not args.no_intercept,
+    }
     options |= {name: getattr(args, name) for name in ("edges", "edge_weights") if getattr(args, name) is not None}
     model = TASKS[task](**options)
     model.set_params(**changes)
@@ -162,11 +195,20 @@ def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
     return model
 
 
+def _make_parser(args: argparse.Namespace, options: dict[str, Any]) -> Any:
+    from maxmargin.estimators.parser import ParserSVM, check_parser_options
+
+    given = {name: getattr(args, name) for name in _OF_PARSERS if getattr(args, name, None) is not None}
+    model = ParserSVM(**options | given, loss=args.loss or "brackets")
+    check_parser_options(model)
+    return model
+
+
 def _test(args: argparse.Namespace, model: Any) -> dict[str, float]:
     from maxmargin.cli.metrics import evaluate_model
 
     for_test = argparse.Namespace(**vars(args))
-    for_test.split = None
+    for_test.split = for_test.max_words = None
     return evaluate_model(model, read_data(args.test, for_test, model))
 
 
@@ -216,7 +258,14 @@ def exit_code(results: list[Any]) -> int:
 
 def report(args: argparse.Namespace, model: Any) -> dict[str, Any]:
     """What training found, for JSON."""
+    from maxmargin.cli.info import sizes_of
+
     result = model.result_
+    if model.task == "parser":
+        sizes = {f"n_{name}": size for name, size in sizes_of(model).items()}
+    else:
+        sizes = {"n_labels": len(model.classes_), "n_features": model.n_features_in_, "n_weights": len(result.weights)}
+        sizes["kernel"] = model.kernel
     return {
         "task": model.task,
         "status": str(result.status),
@@ -231,26 +280,26 @@ def report(args: argparse.Namespace, model: Any) -> dict[str, Any]:
         "solver": result.solver,
         "options": result.options,
         "inference": model.inference_,
-        "kernel": model.kernel,
-        "n_labels": len(model.classes_),
-        "n_features": model.n_features_in_,
-        "n_weights": len(result.weights),
+        **sizes,
     }
 
 
 def _print(
     args: argparse.Namespace, model: Any, data: Dataset, test: dict[str, float] | None, saved: list[str]
 ) -> None:
-    from maxmargin.cli.info import describe_kernel
+    from maxmargin.cli.info import describe_kernel, sizes_of
     from maxmargin.cli.metrics import describe
     from maxmargin.solvers.result import CERTIFICATES
 
     result = model.result_
-    pairs = f", {len(model.edges_)} pairs" if model.task == "multi-label" else ""
-    noun = {"graph": "graphs", "chain": "sequences"}.get(model.task, "examples")
-    sizes = f"{len(data)} {noun}, {model.n_features_in_} features, {len(model.classes_)} labels{pairs}"
-    print(f"data         {data.path}: {sizes} ({model.task})")
-    if model.kernel != "linear":
+    noun = {"graph": "graphs", "chain": "sequences", "parser": "trees"}.get(model.task, "examples")
+    if model.task == "parser":
+        sizes = ", ".join(f"{size} {name.replace('_', ' ')}" for name, size in sizes_of(model).items())
+    else:
+        pairs = f", {len(model.edges_)} pairs" if model.task == "multi-label" else ""
+        sizes = f"{model.n_features_in_} features, {len(model.classes_)} labels{pairs}"
+    print(f"data         {data.path}: {len(data)} {noun}, {sizes} ({model.task})")
+    if getattr(model, "kernel", "linear") != "linear":
         print(f"kernel       {describe_kernel(model)}")
     print(f"solver       {result.solver}: {result.options.get('reason', '')}")
     print(f"inference    {model.inference_}")

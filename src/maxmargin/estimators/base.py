@@ -156,6 +156,8 @@ class StructuredEstimator(BaseEstimator):
                     raise AttributeError(
                         f"With a kernel there are no weights of features, coef_; the model is in {coefficients}, {where}."
                     )
+        if name == "predict_proba" and hasattr(type(self), name):
+            raise AttributeError('Probabilities are of models trained with objective="log"; a margin has none.')
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __sklearn_tags__(self) -> Tags:

@@ -30,12 +30,6 @@ from maxmargin.estimators.feature_space import block_scores, training_rows
 from maxmargin.problems import FactorGraphs
 
 
-def _has_probabilities(estimator: Any) -> bool:
-    if estimator.objective != "log":
-        raise AttributeError('Probabilities are of models trained with objective="log"; a margin has none.')
-    return True
-
-
 class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
     """Base of the classifiers of single examples; a task adds its problem and what its scores mean."""
 
@@ -136,7 +130,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         best = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(np.int64)
         return np.asarray(self.classes_[best])
 
-    @available_if(_has_probabilities)
+    @available_if(lambda self: self.objective == "log")
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of each class, (n, K); for models trained with ``objective="log"``, whose scores are log odds."""
         scores = self._scores(X)

@@ -1,11 +1,12 @@
 """BCFW on problems with an oracle of their own: blocks are distributions over planes, as in bcfw.py, in coordinates of the weights.
 
-Such a problem, like one that a user wrote, says nothing about its features, so a plane is kept as its entries in the flat weights
-(few, if the features are sparse), and products of planes are computed from those. Visits, cached passes and checks are those of
-`bcfw`; what is counted as the cost of an oracle call is a guess, since Python code is slow and knows no operations.
+Such a problem, one that a user wrote or parsing, says nothing about its features, so a plane is kept as its entries in the flat
+weights (few, if the features are sparse), and products of planes are computed from those. Visits, cached passes and checks are
+those of `bcfw`; what is counted as the cost of an oracle call is a guess, since Python code is slow and charts are not small, and
+neither knows its operations. Checks ask about all examples at the same weights, in threads if the oracle is compiled.
 
 A new plane must be at least as good as those that the block has, since they are outputs too: where it is not, the oracle has missed
-the best, and a model that promised ``exact = True`` is refused.
+the best, and one that promised to be exact (a model with ``exact = True``) is refused.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.kernels import kernel
+from maxmargin.parallel.threads import map_shards
+from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.solvers.bcfw_visits import (
     N_CACHED,
     N_CROWDED,
@@ -48,10 +52,10 @@ from maxmargin.solvers.planes import (
 )
 from maxmargin.solvers.sampling import sample_by_gap
 
-#: Operations that a call of the user's code counts for.
+#: Operations that a call of the oracle counts for.
 _CALL = 200_000.0
-#: Entries that the arena of planes grows by, at least; examples of a check that are asked about at a time.
-_ROOM, _BATCH = 1 << 14, 256
+#: Entries that the arena of planes grows by, at least; examples of a check that are asked about at a time, and of each thread.
+_ROOM, _BATCH, _SHARD = 1 << 14, 256, 32
 _NOTHING = np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0), np.empty(0)
 
 
@@ -81,6 +85,7 @@ class PythonRun(OracleRun[PythonState]):
             )
         self.oracle = oracle_of(problem, self.solver.engine)
         self.certificate = self.oracle.certificate
+        self.written = isinstance(problem, PythonProblem)
         self.scale = 1.0 / (lam * self.oracle.n_examples)
         self.dense = np.zeros(self.oracle.n_weights)
 
@@ -156,6 +161,14 @@ class PythonRun(OracleRun[PythonState]):
             return math.inf, math.inf
         return ACCEPT, FLOOR * self.mean(now.gaps)
 
+    def planes(self, now: PythonState, order: NDArray[np.int64]) -> tuple[Any, NDArray[np.float64]]:
+        """New planes of these examples, by threads if there are many examples; Python code runs in one."""
+        if self.written or len(order) <= _SHARD:
+            return self.oracle.planes(now.w, order)
+        cuts = [(first, min(first + _SHARD, len(order))) for first in range(0, len(order), _SHARD)]
+        parts = map_shards(lambda begin, end: self.oracle.planes(now.w, order[begin:end]), cuts, self.threads)
+        return sp.vstack([psi for psi, _ in parts], format="csr"), np.concatenate([ell for _, ell in parts])
+
     def visit(self, now: PythonState, order: NDArray[np.int64], rules: NDArray[np.float64], ask: bool = False) -> float:
         """Visit these examples, with new planes of all of them or with those at hand."""
         if len(order) == 0:
@@ -163,7 +176,7 @@ class PythonRun(OracleRun[PythonState]):
         given, counts = _NOTHING, np.zeros(3, np.int64)
         rules[R_ORACLE] = float(ask)
         if ask:
-            psi, ell = self.oracle.planes(now.w, order)
+            psi, ell = self.planes(now, order)
             given = psi.indptr.astype(np.int64), psi.indices.astype(np.int32), psi.data, ell
             if now.filled[0] + psi.nnz > len(now.entry):
                 now.store = now.store.with_room(max(_ROOM, int(now.filled[0]) // 2) + psi.nnz)
@@ -175,9 +188,11 @@ class PythonRun(OracleRun[PythonState]):
         if counts[N_CROWDED] > 0:
             now.store = now.store.with_capacity(2 * now.store.capacity)
         if missed >= 0 and self.certificate == "exact":
+            asked = "most_violated" if self.written else f"the oracle {self.oracle.name}"
+            promise = " If it cannot promise that, set exact = False." if self.written else ""
             raise DataError(
-                f"Example {missed}: most_violated returned an output whose loss + score is below that of one it returned "
-                "before; it must return the largest. If it cannot promise that, set exact = False."
+                f"Example {missed}: {asked} returned an output whose loss + score is below that of one it returned "
+                f"before; it must return the largest.{promise}"
             )
         return float(gain)
 

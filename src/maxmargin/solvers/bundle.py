@@ -181,7 +181,7 @@ class BundleRun(OracleRun[BundleState]):
     def begin(self, earlier: BundleState | None) -> BundleState:
         """The plane of the truth and w = 0; or an earlier working set, since planes hold whatever lam is."""
         now = self.first_state()
-        now.family, self.between = self.family, np.empty(self.size)
+        now.family = self.family
         if earlier is not None:
             earlier = earlier_of(now, earlier, ("w",))
             check_family(self.family, earlier)
@@ -273,7 +273,8 @@ class LogRun(BundleRun):
         self.oracle: Any = exp_oracle_of(problem, solver.engine, loss_augmented=False)
         check_certificate(solver.certificate, self.oracle, problem, _MARGINALS)
         self.certificate, self.size = self.oracle.certificate, self.oracle.n_weights
-        self.dense, self.family = np.zeros(self.size), family_of("log", self.certificate)
+        self.dense, self.between = np.zeros(self.size), np.empty(self.size)
+        self.family = family_of("log", self.certificate)
 
     def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
         """The tangent of R at u."""
@@ -295,7 +296,8 @@ class HingeRun(BundleRun):
         self.oracle = joint_oracle(problem, solver.engine, self.rescaling)
         check_certificate(solver.certificate, self.oracle, problem)
         self.certificate, self.size = self.oracle.certificate, self.oracle.size
-        self.dense, self.family = np.zeros(self.size), family_of(self.rescaling, self.certificate)
+        self.dense, self.between = np.zeros(self.size), np.empty(self.size)
+        self.family = family_of(self.rescaling, self.certificate)
         self.planes, self.oracle.keeps = self.oracle.cache(1), False
 
     def first_state(self) -> BundleState:
