@@ -5,14 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from maxmargin.errors import OptionError
 from maxmargin.problems import graph_problem, label_edges, multi_label_problem
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.multi_class import binary_problem, multi_class_problem
 from maxmargin.solvers import (
     BCFW,
     DLPW,
+    LBFGS,
+    SMO,
     SOLVERS,
     BundleMethod,
+    ExcessiveGap,
+    ExponentiatedGradient,
+    Extragradient,
     FrankWolfe,
     NSlack,
     OneSlack,
@@ -38,6 +44,9 @@ CLOSING = {
     "bcfw, plain": (BCFW.plain(), 5e-3),
     "bcfw, exhaustive": (BCFW("exhaustive"), 1e-4),
     "bundle": (BundleMethod(), 1e-4),
+    "excessive-gap": (ExcessiveGap(), 1e-2),
+    "exponentiated-gradient": (ExponentiatedGradient(), 2e-2),
+    "extragradient": (Extragradient(), 2e-2),
     "frank-wolfe": (FrankWolfe(), 2e-2),
     "n-slack": (NSlack(), 1e-4),
     "n-slack, one by one": (NSlack(batch=1), 1e-4),
@@ -45,8 +54,15 @@ CLOSING = {
     "one-slack, cache": (OneSlack(cache=3), 1e-4),
     "one-slack, as published": (OneSlack(cache=0, step=1.0), 1e-4),
     "one-slack, as SVM-struct": (OneSlack(stop="svm-struct"), 1e-4),
+    "smo": (SMO(), 1e-4),
     "soft-bcfw": (SoftBCFW(), 1e-4),
     "soft-bcfw, uniform": (SoftBCFW(sampling="uniform", sweeps=1), 1e-4),
+}
+#: Solvers of the log objective.
+LOG = {
+    "bundle": BundleMethod("log"),
+    "exponentiated-gradient": ExponentiatedGradient(objective="log"),
+    "lbfgs": LBFGS(),
 }
 #: Solvers whose values are true, but need not meet.
 OPEN = {
@@ -101,6 +117,7 @@ def best(name):
 
 def test_every_solver_is_in_the_battery():
     named = {solver.name for solver, _ in CLOSING.values()} | {solver.name for solver in OPEN.values()}
+    named |= {solver.name for solver in LOG.values()}
     assert named == set(SOLVERS)
 
 
@@ -108,6 +125,10 @@ def test_every_solver_is_in_the_battery():
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_solvers_that_close_their_gap(solver, name):
     chosen, tol = CLOSING[solver]
+    if chosen.name == "smo" and not PROBLEMS[name].is_forest:
+        with pytest.raises(OptionError, match="Not all of these graphs are trees"):
+            chosen.solve(PROBLEMS[name], C)
+        return
     result = chosen.solve(PROBLEMS[name], C, tol=tol, max_passes=20_000)
     value = best(name)[result.certificate]
     assert (result.history["dual"] <= value + SLACK).all()
@@ -119,6 +140,16 @@ def test_solvers_that_close_their_gap(solver, name):
         return
     assert result.status is Status.CONVERGED, result.summary()
     assert result.primal - value <= tol + SLACK
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_solvers_of_the_log_objective_agree(name):
+    results = [solver.solve(PROBLEMS[name], C, tol=1e-3, max_passes=5000) for solver in LOG.values()]
+    for one in results:
+        assert one.status is Status.CONVERGED, one.summary()
+        assert one.certificate == "exact"
+        for other in results:
+            assert one.dual <= other.primal + SLACK
 
 
 @pytest.mark.parametrize("solver", OPEN)
@@ -144,7 +175,7 @@ def test_the_choice_closes_the_gap(name):
 
 
 @pytest.mark.parametrize("solver", [*CLOSING, *OPEN])
-@pytest.mark.parametrize("name", ["labels", "chains"])
+@pytest.mark.parametrize("name", ["tree of labels", "chains"])
 def test_runs_repeat_to_the_bit_whatever_the_threads(solver, name):
     chosen = CLOSING[solver][0] if solver in CLOSING else OPEN[solver]
     results = [chosen.solve(PROBLEMS[name], C, tol=0.0, max_passes=5, n_jobs=n, random_state=3) for n in (1, 1, 2)]

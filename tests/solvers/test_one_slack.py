@@ -123,9 +123,10 @@ def test_the_bound_is_tight_in_epsilon():
 
 @pytest.mark.parametrize("rescaling", ["margin", "slack"])
 @pytest.mark.parametrize("cache", [0, 5])
-def test_it_stops_where_svm_struct_does(rescaling, cache):
+@pytest.mark.parametrize(("make", "n", "tol"), [(chain, 8, 3e-3), (classes, 20, 3e-2)])
+def test_it_stops_where_svm_struct_does(rescaling, cache, make, n, tol):
     """At the first round whose weights violate no constraint by more than tol; all recomputed by enumeration."""
-    problem, C, tol = chain(8), 5.0, 3e-3
+    problem, C = make(n), 5.0
     every, weight = planes(problem, rescaling), problem.arrays.weight / problem.n_examples
     solver = OneSlack(rescaling, cache=cache, stop="svm-struct", engine="exhaustive")
     result = solver.solve(problem, C, tol=tol, max_passes=2000)
@@ -180,6 +181,12 @@ def test_the_default_stops_no_later():
         assert theirs.history["violation"][-1] <= 1e-3
         assert (theirs.history["violation"][:-1] > 1e-3).all()
         assert theirs.n_oracle_calls == problem.n_examples * theirs.n_passes
+    # And sooner, where weights from before meet the bound of now.
+    ours, theirs = (
+        OneSlack(cache=0, step=1.0, stop=stop).solve(classes(20), 5.0, tol=0.03) for stop in ("gap", "svm-struct")
+    )
+    assert ours.n_passes < theirs.n_passes
+    assert ours.primal < theirs.primal
 
 
 # ----------------------------------------------------------------------------------------------------- the cache

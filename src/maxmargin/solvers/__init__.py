@@ -9,19 +9,40 @@ from maxmargin.solvers.bcfw import BCFW
 from maxmargin.solvers.bundle import BundleMethod
 from maxmargin.solvers.choice import choose_solver
 from maxmargin.solvers.dlpw import DLPW
+from maxmargin.solvers.excessive_gap import ExcessiveGap
+from maxmargin.solvers.exponentiated_gradient import ExponentiatedGradient
+from maxmargin.solvers.extragradient import Extragradient
 from maxmargin.solvers.frank_wolfe import FrankWolfe
+from maxmargin.solvers.lbfgs import LBFGS
 from maxmargin.solvers.monitor import Callback, Monitor, Report, Silent
 from maxmargin.solvers.n_slack import NSlack
 from maxmargin.solvers.one_slack import OneSlack
 from maxmargin.solvers.path import path
 from maxmargin.solvers.perceptron import Perceptron
 from maxmargin.solvers.result import CERTIFICATES, Result, Status
+from maxmargin.solvers.smo import SMO
 from maxmargin.solvers.soft_bcfw import SoftBCFW
 from maxmargin.solvers.subgradient import Subgradient
 
 #: All solvers by name.
 SOLVERS: dict[str, type[Any]] = {
-    one.name: one for one in (BCFW, BundleMethod, DLPW, FrankWolfe, NSlack, OneSlack, Perceptron, SoftBCFW, Subgradient)
+    one.name: one
+    for one in (
+        BCFW,
+        BundleMethod,
+        DLPW,
+        ExcessiveGap,
+        ExponentiatedGradient,
+        Extragradient,
+        FrankWolfe,
+        LBFGS,
+        NSlack,
+        OneSlack,
+        Perceptron,
+        SMO,
+        SoftBCFW,
+        Subgradient,
+    )
 }
 
 
@@ -65,9 +86,14 @@ __all__ = [
     "BCFW",
     "CERTIFICATES",
     "DLPW",
+    "LBFGS",
+    "SMO",
     "SOLVERS",
     "BundleMethod",
     "Callback",
+    "ExcessiveGap",
+    "ExponentiatedGradient",
+    "Extragradient",
     "FrankWolfe",
     "Monitor",
     "NSlack",

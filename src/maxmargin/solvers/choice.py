@@ -12,7 +12,7 @@
 6. Anything else, such as images with many classes: `bcfw` with dual decomposition, whose labelings and bounds bracket the exact
    problem.
 
-A problem that is not made of factor graphs has only its oracle: `bcfw`.
+A problem that is not made of factor graphs has only its oracle: `bcfw`. With ``objective="log"``: `lbfgs`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from maxmargin.inference.choice import exact_engine
 from maxmargin.inference.graph_cut import GraphCut
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.bcfw import BCFW
-from maxmargin.solvers.bundle import BundleMethod
+from maxmargin.solvers.lbfgs import LBFGS
 from maxmargin.solvers.loop import Solver
 from maxmargin.solvers.soft_bcfw import SoftBCFW
 
@@ -39,7 +39,7 @@ def choose_solver(problem: Any, objective: str = "margin") -> Solver:
 
 
 def _smooth_choice() -> tuple[Solver, str]:
-    return BundleMethod("log"), "the logistic loss, by its planes"
+    return LBFGS(), "the logistic loss is smooth"
 
 
 def _choice(problem: Any) -> tuple[Solver, str]:

@@ -135,6 +135,9 @@ class ParseOracle(_Oracle):
 class ParseExpectations(_Oracle):
     """Inside-outside as the exp-oracle of `ParseForests`; exact, whatever is pruned elsewhere."""
 
+    certificate = "exact"
+    reason = "inside-outside is exact"
+
     def mean(self, w: NDArray[np.float64], temperature: float, threads: int = 1) -> MeanExpectation:
         """The mean of psi and ell at w, and the soft maxima; the bits do not depend on the threads."""
         p, values = self.problem, np.empty(self.n_examples)
