@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from maxmargin.errors import OptionError
-from maxmargin.problems import Features, statistics
+from maxmargin.problems import Features, label_edges, multi_label_problem, statistics
 from maxmargin.problems.chains import chain_problem
-from maxmargin.solvers import Status
+from maxmargin.solvers import FrankWolfe, Status, Subgradient
 from maxmargin.solvers.bcfw import BCFW
 from reference.enumerated_program import exact_optimum
 from reference.quadratic_program import optimum
@@ -191,3 +191,16 @@ def test_bad_options():
     ):
         with pytest.raises(OptionError, match=words):
             BCFW(**options).solve(problem)
+
+
+def test_a_relaxed_state_certifies_nothing_exact():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(10, 2)), rng.integers(0, 2, (10, 4))
+    problem = multi_label_problem(X, Y, label_edges("full", Y), 4)
+    for solver in (BCFW, FrankWolfe, Subgradient):
+        relaxed = solver("graph_cut").solve(problem, 3.0, max_passes=5)
+        with pytest.raises(OptionError, match="belongs to the relaxed problem"):
+            solver("exhaustive").solve(problem, 3.0, state=relaxed.state)
+        exact = solver("exhaustive").solve(problem, 3.0, max_passes=5)
+        # A labeling is a vertex of the relaxation, so this way round is fine.
+        assert solver("graph_cut").solve(problem, 3.0, state=exact.state, max_passes=5).certificate == "relaxed"

@@ -46,6 +46,8 @@ class State:
     monitor_seconds: float = 0.0
     #: A sum over the data of the run.
     data: int = 0
+    #: Whether what it holds belongs to the relaxed problem: that bounds the relaxation, and nothing else.
+    relaxed: bool = False
     history: dict[str, list[float]] = field(default_factory=dict)
 
     @property
@@ -238,8 +240,13 @@ class Solver(ABC):
                 raise OptionError(
                     f'The earlier state is not one of "{self.name}" with these options; start without it (warm_start=False).'
                 )
+            if state is not None and hasattr(self, "engine") and state.relaxed and run.certificate != "relaxed":
+                raise OptionError(
+                    "The earlier state belongs to the relaxed problem, and would certify what is not so of this one; start "
+                    "without it (warm_start=False)."
+                )
             now = run.begin(state if state is not None and (self.portable or state.data == data) else None)
-            now.data = data
+            now.data, now.relaxed = data, run.certificate == "relaxed"
         started = saved = time.perf_counter()
         deadline = math.inf if max_seconds is None else started + max_seconds
         status = run.verdict(now, tol, max_passes) if resumed else None
