@@ -34,6 +34,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -85,9 +86,11 @@ from maxmargin.problems.layout import (
 from maxmargin.problems.statistics import project
 from maxmargin.problems.templates import Template
 from maxmargin.solvers.bcfw_visits import factor_tables, marginals_plane, project_example, variable_tables
+from maxmargin.solvers.columns import columns_of
 from maxmargin.solvers.graph_oracle import row_entries
 from maxmargin.solvers.loop import State
 from maxmargin.solvers.oracles import MaxOracle, OracleRun, dot, oracle_of
+from maxmargin.solvers.result import Result, Status
 
 #: Most shards of a sum over all examples, and how often their work must exceed the weights' number.
 _SHARDS, _SHARE = 16, 40
@@ -292,16 +295,24 @@ S = TypeVar("S", bound=State)
 class ExpRun(OracleRun[S]):
     """A run on an exp-oracle: what the marginal-based solvers share.
 
-    Inner products are those of the weights, whether they are written down or known by the coefficients of a kernel.
+    Inner products are those of the weights, whether they are written down or known by the coefficients of a kernel. A problem with
+    many sparse features is trained in coordinates of its own (columns.py), and so are its states; its result has the weights.
     """
 
     oracle: ExpOracle  # type: ignore[assignment]
     hardest: MaxOracle | None = None
 
     def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
+        self.columns = columns_of(problem)
+        problem = problem if self.columns is None else self.columns.inside
         super().__init__(solver, problem, lam, random_state, threads)
         self.oracle = exp_oracle_of(problem, solver.engine, getattr(solver, "objective", "margin") == "margin")
         self.certificate = self.oracle.certificate
+
+    def result(self, now: S, status: Status) -> Result:
+        """The outcome, in the coordinates of the problem."""
+        found = super().result(now, status)
+        return found if self.columns is None else replace(found, weights=self.columns.outside(found.weights))
 
     def expect(self, now: S, w: NDArray[np.float64], temperature: float) -> MeanMarginals:
         """Ask the oracle, and count the question."""

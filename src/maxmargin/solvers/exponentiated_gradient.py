@@ -259,9 +259,9 @@ class OnlineRun(ExpRun[OnlineState]):
         self, solver: ExponentiatedGradient, problem: Any, lam: float, random_state: Any, threads: int
     ) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.log, self.schedule, self.grams = solver.objective == "log", schedule(problem), row_grams(problem)
-        self.sizes = statistics_sizes(problem)
-        self.starts = offsets(self.sizes.sum(axis=1)[problem.structure_of])
+        p, self.log = self.problem, solver.objective == "log"
+        self.schedule, self.grams, self.sizes = schedule(p), row_grams(p), statistics_sizes(p)
+        self.starts = offsets(self.sizes.sum(axis=1)[p.structure_of])
         # Kernels are compiled before any clock starts: called with nothing to do.
         self.visit(self.uniform(), np.empty(0, np.int64), 0.0)
 

@@ -15,7 +15,7 @@ simplex at a time: mass moves from the plane of W_m with the smallest slope (and
 
 and examples whose slopes agree are left out until the next look at all of them. Examples are visited in random order: in that of
 a file whose neighbours are alike, each visit undoes the one before, and the gaps seen on the way are a hundredth of those at one w
-(the first 50,000 rows of covtype: more than 500 sweeps in the place of 10). For the same reason only a look, which moves nothing,
+(the first 50,000 rows of covtype: more than 500 sweeps in the place of 8). For the same reason only a look, which moves nothing,
 says how precise the masses are.
 
 Precision is managed: epsilon begins at a quarter of the largest loss and is quartered when a sweep adds next to nothing, until tol
