@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from maxmargin.estimators.graph import GraphSVM
     from maxmargin.estimators.multi_class import MultiClassSVM
     from maxmargin.estimators.multi_label import MultiLabelSVM
+    from maxmargin.estimators.parser import ParserSVM
     from maxmargin.estimators.saving import load
     from maxmargin.estimators.structured import StructuredSVM
     from maxmargin.problems.python_problem import PythonProblem
     from maxmargin.reporting.plots import plot_convergence
+    from maxmargin.reporting.tree_plot import plot_tree
     from maxmargin.solvers.path import path
 
     __version__: str
@@ -44,6 +46,7 @@ __all__ = [
     "GraphSVM",
     "MultiClassSVM",
     "MultiLabelSVM",
+    "ParserSVM",
     "PythonProblem",
     "StructuredSVM",
     "__version__",
@@ -68,6 +71,7 @@ __all__ = [
     "make_synth2",
     "path",
     "plot_convergence",
+    "plot_tree",
     "problems",
     "reporting",
     "solvers",
@@ -80,11 +84,13 @@ _HOMES = {
     "GraphSVM": "estimators.graph",
     "MultiClassSVM": "estimators.multi_class",
     "MultiLabelSVM": "estimators.multi_label",
+    "ParserSVM": "estimators.parser",
     "PythonProblem": "problems.python_problem",
     "StructuredSVM": "estimators.structured",
     "load": "estimators.saving",
     "path": "solvers.path",
     "plot_convergence": "reporting.plots",
+    "plot_tree": "reporting.tree_plot",
 }
 
 

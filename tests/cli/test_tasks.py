@@ -59,7 +59,7 @@ def folder(tmp_path_factory):
     edges = np.array([[0, 1], [1, 2], [2, 0]])
     graphs = [(X[3 * m : 3 * m + 3], edges, np.ones((3, 1))) for m in range(20)]
     write_graphs(folder / "graph.npz", GraphData(graphs, np.split(three, 20), ["low", "middle", "high"]))
-    for task in names.TASKS:
+    for task in names.TASKS[:5]:
         assert run(["train", str(folder / f"{task}.npz"), "-C", "10", "--quiet", "-o", str(folder / f"{task}.mm")]) == 0
     return folder
 
@@ -186,7 +186,7 @@ def test_kernels(folder, tmp_path, capsys):
 # ------------------------------------------------------------------------------------------------- predict, evaluate, info
 
 
-@pytest.mark.parametrize("task", names.TASKS)
+@pytest.mark.parametrize("task", names.TASKS[:5])
 def test_predictions_are_the_models(folder, capsys, task):
     model, path = mm.load(folder / f"{task}.mm"), folder / f"{task}.npz"
     with np.load(path) as arrays:
@@ -266,7 +266,7 @@ def test_labels_that_the_relaxation_leaves_open(folder, tmp_path, capsys):
     assert "labels left open by the relaxation  0.5000" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("task", names.TASKS)
+@pytest.mark.parametrize("task", names.TASKS[:5])
 def test_info(folder, capsys, task):
     found = answer(capsys, "info", folder / f"{task}.mm")
     model = mm.load(folder / f"{task}.mm")

@@ -18,6 +18,7 @@ from maxmargin.problems.parse_forests import SPAN_FEATURES
 from maxmargin.problems.trees import Tree
 from maxmargin.reporting.brackets import bracket_scores
 from maxmargin.solvers import BCFW, OneSlack
+from maxmargin.solvers.parse_oracle import ParseOracle
 from problems.test_parse_forests import TREEBANK, Enumerated, optimum
 
 TREES = [Tree.parse(line) for line in TREEBANK]
@@ -137,6 +138,20 @@ def test_sample_weights():
     result = BCFW().solve(model._training_problem(model.grammar_, None, repeated, None), C=10.0, tol=1e-7)
     assert weighted.primal == pytest.approx(result.primal, abs=1e-6)
     assert weighted.primal != pytest.approx(model.result_.primal, abs=1e-3)
+
+
+def test_an_oracle_that_forgets_what_it_found_is_named(monkeypatch):
+    planes, calls = ParseOracle.planes, itertools.count()
+
+    def forgetful(self, w, examples):
+        psi, ell = planes(self, w, examples)
+        return (psi, ell) if next(calls) < 6 else (0.0 * psi, 0.0 * ell)
+
+    monkeypatch.setattr(ParseOracle, "planes", forgetful)
+    with pytest.raises(
+        DataError, match=r"Example \d: the oracle cky returned an output .* it must return the largest.$"
+    ):
+        small(tol=0.0).fit(TREES)
 
 
 def test_the_bits_do_not_depend_on_threads():

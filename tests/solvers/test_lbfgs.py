@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 from maxmargin.errors import OptionError
+from maxmargin.estimators import ChainSVM
 from maxmargin.problems import label_edges, multi_label_problem
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.multi_class import multi_class_problem
@@ -111,6 +114,62 @@ def test_steps_that_are_too_long_or_too_short_are_bracketed():
                 break
         assert now.value < before
         assert np.linalg.norm(now.w) > 1e-3
+
+
+def test_a_first_step_that_is_too_short_is_doubled_until_it_is_long_enough():
+    # From 0 the first direction has length 1 at most, and features this small want weights far longer.
+    rng = np.random.default_rng(0)
+    X, y = 1e-4 * rng.normal(size=(30, 4)), rng.integers(0, 3, 30)
+    run = LBFGS().make_run(multi_class_problem(X, y, 3), 1e-12, 0, 1)
+    now = run.begin(None)
+    run.steps(now, lambda: False)
+    steps = [now.step]
+    while now.n_pairs == 0 and len(steps) < 60:
+        run.steps(now, lambda: False)
+        steps.append(now.step)
+    doubled = steps[:-1]
+    assert len(doubled) > 3
+    assert doubled == [2.0**k for k in range(len(doubled))]
+    assert now.n_pairs == 1
+
+
+def test_threads_do_not_change_the_bits(monkeypatch):
+    # Ranges of few entries, so that there are many.
+    monkeypatch.setattr("maxmargin.solvers.vectors._RANGE", 7)
+    one, two = (LBFGS().solve(PROBLEMS["labels"], 10.0, tol=0.0, max_passes=12, n_jobs=n) for n in (1, 2))
+    np.testing.assert_array_equal(one.weights, two.weights)
+    monkeypatch.undo()
+    whole = LBFGS().solve(PROBLEMS["labels"], 10.0, tol=0.0, max_passes=12)
+    np.testing.assert_allclose(one.weights, whole.weights, rtol=1e-6, atol=1e-9)
+
+
+def test_probabilities_of_a_chain_are_calibrated():
+    # At the optimum expected statistics are the true ones but for lam w: for a tag and a feature, what the model expects over all
+    # words of the training data minus what is there is -lam M w. Probabilities are those of enumeration.
+    rng = np.random.default_rng(3)
+    lengths, C = rng.integers(1, 5, 12), 5.0
+    X, y = [rng.normal(size=(t, 3)) for t in lengths], [rng.integers(0, 3, t) for t in lengths]
+    model = ChainSVM(C=C, objective="log", tol=1e-9, fit_intercept=True, max_passes=2000).fit(X, y)
+    found = model.predict_marginals(X)
+    excess, constant = np.zeros((3, 3)), np.zeros(3)
+    for rows, tags, marginals in zip(X, y, found, strict=True):
+        scores = rows @ model.coef_.T + model.intercept_
+        scores[0] += model.start_coef_
+        scores[-1] += model.end_coef_
+        mass = {}
+        for labels in itertools.product(range(3), repeat=len(rows)):
+            own = sum(scores[t, k] for t, k in enumerate(labels))
+            own += sum(model.transition_coef_[a, b] for a, b in itertools.pairwise(labels))
+            mass[labels] = np.exp(own)
+        total, truth = sum(mass.values()), np.eye(3)[tags]
+        expected = np.zeros((len(rows), 3))
+        for labels, share in mass.items():
+            expected[np.arange(len(rows)), labels] += share / total
+        np.testing.assert_allclose(marginals, expected, atol=1e-10)
+        excess += (expected - truth).T @ rows
+        constant += (expected - truth).sum(axis=0)
+    np.testing.assert_allclose(excess, -len(X) / C * model.coef_, atol=1e-3)
+    np.testing.assert_allclose(constant, -len(X) / C * model.intercept_, atol=1e-3)
 
 
 def test_a_checkpoint_goes_on_bit_for_bit(tmp_path):

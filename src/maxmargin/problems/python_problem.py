@@ -172,10 +172,11 @@ class PythonProblem:
         owner, terms = np.repeat(np.arange(len(chosen)), np.diff(psi.indptr)), psi.data * w[psi.indices]
         slope = np.asarray(ell - np.bincount(owner, terms, len(chosen)), np.float64)
         if self.exact:
+            measure = "loss + score" if rescaling == "margin" else "loss * (1 + score - that of the truth)"
             least = -_ROUNDING * (1.0 + ell + np.bincount(owner, np.abs(terms), len(chosen)))
             for k in np.flatnonzero(slope < least):
                 raise DataError(
-                    f"Example {chosen[k]}: {method} returned an output that is {-slope[k]:.3g} below the true one in its measure; "
+                    f"Example {chosen[k]}: {method} returned an output whose {measure} is {-slope[k]:.3g} below that of the true one; "
                     "it must return the largest. If it cannot promise that, set exact = False."
                 )
         return psi, ell, slope

@@ -1,14 +1,14 @@
 """Columns of sparse features in the order of their use, and columns that the data cannot tell apart as one.
 
-Text has hundreds of thousands of columns, and a pass over the examples looks up a row of weights for every entry of the features. In
-alphabetical order nearly every look-up waits for memory. In the order of
+Text has hundreds of thousands of columns, and a pass over the examples looks up a row of weights for every entry of the
+features. In alphabetical order nearly every look-up waits for memory. In the order of
 
     floor(log2(entries of the column)), the most frequent first, and among equals the row of the first entry,
 
 what is used often stands together and stays in the cache, and what is used once is walked through from end to end.
 
-Columns with a single entry, v_c, in the same row are seen by the data only through the sum of v_c w_c. What regularised solvers do is
-linear and starts from 0, so that w_c stays proportional to v_c, and one column stands for all of them:
+Columns with a single entry, v_c, in the same row are seen by the data only through the sum of v_c w_c. What regularised solvers
+do is linear and starts from 0, so that w_c stays proportional to v_c, and one column stands for all of them:
 
     v^2 = sum_c v_c^2,      v u = sum_c v_c w_c,      w_c = (v_c / v) u,      u^2 = sum_c w_c^2
 
@@ -18,6 +18,7 @@ entries has weight 0 and is left out.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -42,41 +43,40 @@ class Columns:
 
     def __init__(self, problem: FactorGraphs) -> None:
         self.problem, features = problem, problem.variable_features.arrays
-        rows, p = len(features.indptr) - 1, problem.variable_features.shape[1]
-        row_of = np.repeat(np.arange(rows), np.diff(features.indptr))
-        entries = np.bincount(features.indices, minlength=p)
-        first = np.full(p, rows, np.int64)
+        indices, rows, p = features.indices, len(features.indptr) - 1, problem.variable_features.shape[1]
+        row_of = np.repeat(np.arange(rows, dtype=np.int32), np.diff(features.indptr))
+        entries = np.bincount(indices, minlength=p)
+        first, value = np.full(p, rows, np.int32), np.zeros(p)
         # The last to be written stays: the first row, when they come from the end.
-        first[features.indices[::-1]] = row_of[::-1]
-        value = np.zeros(p)
-        value[features.indices] = features.data
-        # The one column that stands for all columns with a single entry in its row, or the column itself.
+        first[indices[::-1]] = row_of[::-1]
+        value[indices] = features.data
+        # Columns with a single entry stand in groups by its row, and the first of a group stays for all.
         single = np.flatnonzero(entries == 1)
-        _, at, which = np.unique(first[single], return_index=True, return_inverse=True)
-        stands = np.arange(p)
-        stands[single] = single[at][which]
-        length = np.sqrt(np.bincount(which, value[single] ** 2))[which]
-        kept = np.flatnonzero((entries > 0) & (stands == np.arange(p)))
+        _, leader, group = np.unique(first[single], return_index=True, return_inverse=True)
+        length = np.sqrt(np.bincount(group, value[single] ** 2))
+        stays = entries > 0
+        stays[single] = False
+        stays[single[leader]] = True
+        kept = np.flatnonzero(stays)
         kept = kept[np.lexsort((first[kept], -np.frexp(entries[kept])[1]))]
-        place = np.zeros(p, np.int64)
-        place[kept] = np.arange(len(kept))
         #: (p,): the column here that stands for each column there, and the share of its weight: w = share * u.
-        self.column = place[stands]
-        self.share = (entries > 0).astype(float)
-        self.share[single] = value[single] / length
-        used = stands[features.indices] == features.indices
+        self.column, self.share = np.zeros(p, np.int32), (entries > 0).astype(float)
+        self.column[kept] = np.arange(len(kept))
+        self.column[single] = self.column[single[leader]][group]
+        # A value of 0 that is stored is an entry, too.
+        self.share[single] = np.divide(
+            value[single], length[group], where=length[group] > 0.0, out=np.zeros(len(single))
+        )
         data = features.data.astype(np.float64)
-        joined = np.zeros(p)
-        joined[single] = length
-        alone = entries[features.indices] == 1
-        data[alone] = joined[features.indices[alone]]
+        alone = entries[indices] == 1
+        value[single] = length[group]
+        data[alone] = value[indices[alone]]
+        used = stays[indices]
         starts = np.concatenate([[0], np.cumsum(used)])[features.indptr]
-        matrix = sp.csr_array(
-            (data[used], self.column[features.indices[used]], starts), (rows, len(kept))
-        )  # fmt: skip
+        matrix = sp.csr_array((data[used], self.column[indices[used]], starts), (rows, len(kept)))
         matrix.sort_indices()
         #: The batch in these coordinates.
-        self.inside = problem.take(np.arange(problem.n_examples))
+        self.inside = copy(problem)
         self.inside.variable_features = Features(matrix, problem.variable_features.name)
 
     def outside(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -34,6 +34,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from copy import copy
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -163,7 +164,7 @@ class FactorGraphExpOracle:
 
     def __init__(self, problem: FactorGraphs, chosen: str | Engine = "auto", loss_augmented: bool = True) -> None:
         if not loss_augmented:
-            problem = problem.take(np.arange(problem.n_examples))
+            problem = copy(problem)
             problem.arrays = problem.arrays._replace(losses=np.zeros_like(problem.arrays.losses))
         self.problem = problem
         self.features = problem.variable_features.arrays, problem.factor_features.arrays

@@ -10,8 +10,9 @@ below. At the marginals of w themselves every term is at hand, and the gap is th
 
 The direction is that of the two-loop recursion (Nocedal and Wright, Numerical Optimization, algorithm 7.4) over the last
 `memory` pairs s = w' - w, y = grad' - grad. It is computed in coordinates: with the inner products of all pairs at hand, both
-loops run on numbers, and the pairs are read twice, once for their products with the gradient, once to sum them up. The step is
-bracketed until it satisfies the weak Wolfe conditions (Lewis and Overton, Math. Programming 2013, algorithm 4.6),
+loops run on numbers, and the pairs are read twice, once for their products with the gradient, once to sum them up; all in ranges
+of a fixed length, so that the bits do not depend on the threads (vectors.py). The step is bracketed until it satisfies the weak
+Wolfe conditions (Lewis and Overton, Math. Programming 2013, algorithm 4.6),
 
     P(w + t d) <= P(w) + 1e-4 t d . grad,      d . grad(w + t d) >= 0.9 d . grad
 
@@ -31,14 +32,18 @@ from numpy.typing import NDArray
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
 from maxmargin.kernels import kernel
+from maxmargin.parallel.threads import map_shards
 from maxmargin.solvers.exp_oracle import ExpRun
 from maxmargin.solvers.loop import Solver, State
-from maxmargin.solvers.oracles import dot, earlier_of
+from maxmargin.solvers.oracles import earlier_of
+from maxmargin.solvers.vectors import inner_product, ranges
 
 #: The two Wolfe conditions.
 _DECREASE, _CURVATURE = 1e-4, 0.9
 #: Relative error of a value: a decrease below it is none.
 _ROUNDING = 1e-14
+#: Entries of vectors that stay in the cache while others pass by.
+_PIECE = 1 << 12
 
 
 @dataclass
@@ -120,6 +125,7 @@ class LBFGSRun(ExpRun[LBFGSState]):
         super().__init__(solver, problem, lam, random_state, threads)
         #: Room for the next gradient.
         self.spare = np.empty(self.oracle.n_weights)
+        self.ranges = ranges(self.oracle.n_weights)
 
     def begin(self, earlier: LBFGSState | None) -> LBFGSState:
         """No weights, or those of an earlier run; the memory is empty."""
@@ -131,21 +137,25 @@ class LBFGSRun(ExpRun[LBFGSState]):
         if earlier is not None:
             now.w = earlier_of(now, earlier, ("w",)).w.copy()
         # Kernels are compiled before any clock starts: called with nothing to do.
-        nothing = np.empty(0)
-        go_along(nothing, nothing, 0.0, nothing)
-        find_gradient(nothing, nothing, 0.0, nothing, nothing)
-        add_pair(nothing, nothing, nothing, nothing, now.pairs[:, 0, :0])
-        add_products(now.pairs, zero, zero, *np.zeros((2, 2, 0)))
-        combine(now.pairs, np.zeros((2, 0)), 0.0, zero, np.empty(d))
+        go_along(zero, zero, 0.0, zero, 0, 0)
+        find_gradient(zero, zero, 0.0, zero, zero, 0, 0)
+        add_pair(zero, zero, zero, zero, now.pairs[:, 0], 0, 0)
+        add_products(now.pairs, zero, zero, 0, 0, 0)
+        combine(now.pairs, np.zeros((2, 0)), 0.0, zero, zero, 0, 0)
         return now
+
+    def over(self, function: Any, *arguments: Any) -> Any:
+        """The sum of what a kernel returns for all ranges of the vectors, in threads."""
+        parts = map_shards(lambda low, high: function(*arguments, low, high), self.ranges, self.threads)
+        return np.sum(parts, axis=0)
 
     def steps(self, now: LBFGSState, stop: Callable[[], bool]) -> None:
         """One point along the direction: accept it and find the next direction, or narrow the bracket."""
         w, gradient = np.empty_like(now.w), self.spare
-        value = self.lam / 2.0 * go_along(now.w, now.direction, now.step, w)
+        value = self.lam / 2.0 * self.over(go_along, now.w, now.direction, now.step, w)
         found = self.expect(now, w, 1.0)
         value += self.mean(found.values)
-        square, slope = find_gradient(w, found.psi, self.lam, now.direction, gradient)
+        square, slope = self.over(find_gradient, w, found.psi, self.lam, now.direction, gradient)
         now.dual = max(now.dual, value - square / (2.0 * self.lam))
         if value < now.primal:
             now.primal, now.best = value, w
@@ -157,7 +167,7 @@ class LBFGSRun(ExpRun[LBFGSState]):
             self.turn(now, w, gradient, value)
             return
         now.step = 0.5 * (now.low + now.high) if now.high < math.inf else 2.0 * now.low
-        if now.high - now.low <= _ROUNDING * now.high:
+        if now.high < math.inf and now.high - now.low <= _ROUNDING * now.high:
             # Rounding hides all decrease along this direction: forget it.
             now.n_pairs = 0
             self.turn(now, now.w, now.gradient, now.value)
@@ -167,7 +177,7 @@ class LBFGSRun(ExpRun[LBFGSState]):
         m = self.solver.memory
         newest = now.n_pairs % m
         # The product is not positive at the first point and where nothing but rounding moved; then nothing is remembered.
-        product = add_pair(w, now.w, gradient, now.gradient, now.pairs[:, newest])
+        product = self.over(add_pair, w, now.w, gradient, now.gradient, now.pairs[:, newest])
         now.n_pairs = now.n_pairs + 1 if now.step > 0.0 and product > 0.0 else 0
         if gradient is not now.gradient:
             self.spare = now.gradient
@@ -176,14 +186,14 @@ class LBFGSRun(ExpRun[LBFGSState]):
         order = (now.n_pairs - n + np.arange(n)) % m
         if n:
             newest = order[-1]
-            with_y, with_gradient = np.zeros((2, 2, n))
-            add_products(now.pairs, now.pairs[1, newest], gradient, with_y, with_gradient)
+            with_y, with_gradient = self.over(add_products, now.pairs, now.pairs[1, newest], gradient, n)
             now.products[:, :n, newest] = with_y
             now.products[1, newest, :n] = with_y[1]
-            combine(now.pairs, *two_loops(now.products, order, with_gradient), gradient, now.direction)
+            shares, own = two_loops(now.products, order, with_gradient)
         else:
-            now.direction[:] = -gradient / max(1.0, math.sqrt(dot(gradient, gradient)))
-        now.slope, now.step, now.low, now.high = dot(gradient, now.direction), 1.0, 0.0, math.inf
+            shares, own = np.zeros((2, 0)), -1.0 / max(1.0, math.sqrt(inner_product(gradient, gradient, self.threads)))
+        now.slope = float(self.over(combine, now.pairs, shares, own, gradient, now.direction))
+        now.step, now.low, now.high = 1.0, 0.0, math.inf
 
     def measure(self, now: LBFGSState, off_schedule: bool) -> dict[str, float]:
         """Both bounds came with the pass."""
@@ -220,20 +230,20 @@ def two_loops(
 
 
 @kernel
-def go_along(w: Any, direction: Any, step: float, out: Any) -> float:
-    """Out = w + step * direction; returns its squared norm."""
+def go_along(w: Any, direction: Any, step: float, out: Any, low: int, high: int) -> float:
+    """Out = w + step * direction, from low to high; returns its squared norm."""
     square = 0.0
-    for i in range(len(w)):
+    for i in range(low, high):
         out[i] = w[i] + step * direction[i]
         square += out[i] * out[i]
     return square
 
 
 @kernel
-def find_gradient(w: Any, psi: Any, lam: float, direction: Any, out: Any) -> tuple[float, float]:
-    """Out = lam w - psi; returns its squared norm, and its product with the direction."""
+def find_gradient(w: Any, psi: Any, lam: float, direction: Any, out: Any, low: int, high: int) -> tuple[float, float]:
+    """Out = lam w - psi, from low to high; returns its squared norm, and its product with the direction."""
     square, slope = 0.0, 0.0
-    for i in range(len(w)):
+    for i in range(low, high):
         out[i] = lam * w[i] - psi[i]
         square += out[i] * out[i]
         slope += out[i] * direction[i]
@@ -241,39 +251,53 @@ def find_gradient(w: Any, psi: Any, lam: float, direction: Any, out: Any) -> tup
 
 
 @kernel
-def add_pair(w: Any, old_w: Any, gradient: Any, old_gradient: Any, pair: Any) -> float:
-    """Write s and y; returns their product."""
+def add_pair(w: Any, old_w: Any, gradient: Any, old_gradient: Any, pair: Any, low: int, high: int) -> float:
+    """Write s and y from low to high; returns their product."""
     s, y = pair[0], pair[1]
     product = 0.0
-    for i in range(len(w)):
+    for i in range(low, high):
         s[i], y[i] = w[i] - old_w[i], gradient[i] - old_gradient[i]
         product += s[i] * y[i]
     return product
 
 
 @kernel
-def add_products(pairs: Any, y: Any, gradient: Any, with_y: Any, with_gradient: Any) -> None:
-    """Products of the first pairs' s and y with two vectors, in one walk over memory; four running sums each."""
-    for side in range(2):
-        for k in range(with_y.shape[1]):
-            row, d = pairs[side, k], len(y)
-            a, b = np.zeros(4), np.zeros(4)
-            for i in range(0, d - 3, 4):
-                for j in range(4):
-                    a[j] += row[i + j] * y[i + j]
-                    b[j] += row[i + j] * gradient[i + j]
-            for i in range(d - d % 4, d):
-                a[0] += row[i] * y[i]
-                b[0] += row[i] * gradient[i]
-            with_y[side, k], with_gradient[side, k] = a.sum(), b.sum()
+def add_products(pairs: Any, y: Any, gradient: Any, n: int, low: int, high: int) -> Any:
+    """(2, 2, n): products with y, and with the gradient, of the s and the y of the first pairs, from low to high.
+
+    A piece of both vectors at a time stays in the cache while all pairs pass by. Four running sums: one would wait for itself.
+    """
+    out = np.zeros((2, 2, n))
+    for first in range(low, high, _PIECE):
+        last = min(first + _PIECE, high)
+        whole = first + (last - first) // 4 * 4
+        for side in range(2):
+            for k in range(n):
+                row = pairs[side, k]
+                a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
+                for i in range(first, whole, 4):
+                    a0 += row[i] * y[i]
+                    a1 += row[i + 1] * y[i + 1]
+                    a2 += row[i + 2] * y[i + 2]
+                    a3 += row[i + 3] * y[i + 3]
+                    b0 += row[i] * gradient[i]
+                    b1 += row[i + 1] * gradient[i + 1]
+                    b2 += row[i + 2] * gradient[i + 2]
+                    b3 += row[i + 3] * gradient[i + 3]
+                for i in range(whole, last):
+                    a0 += row[i] * y[i]
+                    b0 += row[i] * gradient[i]
+                out[0, side, k] += a0 + a1 + (a2 + a3)
+                out[1, side, k] += b0 + b1 + (b2 + b3)
+    return out
 
 
 @kernel
-def combine(pairs: Any, shares: Any, own: float, gradient: Any, out: Any) -> None:
-    """Out = own * gradient + the pairs times their shares, a piece at a time that stays in the cache."""
-    d, piece = len(out), 4096
-    for first in range(0, d, piece):
-        last = min(first + piece, d)
+def combine(pairs: Any, shares: Any, own: float, gradient: Any, out: Any, low: int, high: int) -> float:
+    """Out = own * gradient + the pairs times their shares, from low to high; returns its product with the gradient."""
+    slope = 0.0
+    for first in range(low, high, _PIECE):
+        last = min(first + _PIECE, high)
         here = out[first:last]
         here[:] = own * gradient[first:last]
         for side in range(2):
@@ -281,3 +305,6 @@ def combine(pairs: Any, shares: Any, own: float, gradient: Any, out: Any) -> Non
                 row, share = pairs[side, k, first:last], shares[side, k]
                 for i in range(len(here)):
                     here[i] += share * row[i]
+        for i in range(len(here)):
+            slope += here[i] * gradient[first + i]
+    return slope
