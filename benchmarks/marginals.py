@@ -44,7 +44,8 @@ from maxmargin.errors import MaxMarginError
 from maxmargin.features import TextFeatures
 from maxmargin.problems import chain_problem
 from maxmargin.problems.features import Features
-from maxmargin.solvers import BCFW, SOLVERS as ALL, BundleMethod, choose_solver
+from maxmargin.solvers import BCFW, BundleMethod, choose_solver
+from maxmargin.solvers import SOLVERS as ALL
 from maxmargin.solvers.excessive_gap import ExcessiveGap
 from maxmargin.solvers.exponentiated_gradient import ExponentiatedGradient
 from maxmargin.solvers.extragradient import Extragradient

@@ -176,8 +176,8 @@ class PythonProblem:
             least = -_ROUNDING * (1.0 + ell + np.bincount(owner, np.abs(terms), len(chosen)))
             for k in np.flatnonzero(slope < least):
                 raise DataError(
-                    f"Example {chosen[k]}: {method} returned an output whose {measure} is {-slope[k]:.3g} below that of the true one; "
-                    "it must return the largest. If it cannot promise that, set exact = False."
+                    f"Example {chosen[k]}: {method} returned an output whose {measure} is {-slope[k]:.3g} below that of "
+                    "the true output; it must return the largest. If it cannot promise that, set exact = False."
                 )
         return psi, ell, slope
 

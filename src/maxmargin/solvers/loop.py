@@ -217,7 +217,9 @@ class Solver(ABC):
         if not getattr(problem, "has_labels", True):
             raise OptionError("This problem has no labels to learn from.")
         if isinstance(getattr(problem, "variable_features", None), KernelFeatures) and not self.kernels:
-            raise OptionError(f'The solver "{self.name}" needs features, not a kernel; use "bcfw", "soft-bcfw" or "one-slack".')
+            raise OptionError(
+                f'The solver "{self.name}" needs features, not a kernel; use "bcfw", "soft-bcfw" or "one-slack".'
+            )
         if "local scores" in self.requires and not isinstance(problem, FactorGraphs):
             raise OptionError(
                 f'The solver "{self.name}" needs the score tables of factor graphs, which this problem does not have; '
