@@ -2,16 +2,16 @@
 
     python benchmarks/chunking.py [--part f1 objective log threads] [--data-home DIR] [--repeats 3]
 
-Features are CRFsuite's usual template (`TextFeatures.chunking()`): words, parts of speech and their combinations in a window of five,
-335,672 of them, all binary; the same for everyone. F1 is conlleval's, on the 2,012 test sentences. Seconds are of training alone,
-features at hand, certificates left out for our solvers (they are given beside), in one thread.
+Features are CRFsuite's usual template (`TextFeatures.chunking()`): words, parts of speech and their combinations in a window of
+five, 335,672 of them, all binary; the same for everyone. F1 is conlleval's, on the 2,012 test sentences. Seconds are of training
+alone, features at hand, certificates left out for our solvers (they are given beside), in one thread.
 
 - *f1*: the averaged perceptron, ours and CRFsuite's (20 passes each, in turns), and F1 after each of our passes; BCFW and 1-slack
   beside them, with what they certify.
 - *objective*: seconds to within 0.1 % of the same primal value: BCFW, 1-slack, n-slack.
-- *log*: the conditional random field: L-BFGS, ours and CRFsuite's, to the same regularised log-likelihood (within 0.1 %), and F1. Here
-  seconds are of everything, preparations included. CRFsuite has weights only for pairs of a feature and a tag that were seen together
-  (452,760 of 7.4 million), which is another model; its last value, the goal, is one that ours can only fall below.
+- *log*: the conditional random field: L-BFGS, ours and CRFsuite's, to the same regularised log-likelihood (within 0.1 %), and F1.
+  Seconds are of everything here, preparations included. CRFsuite has weights only for pairs of a feature and a tag that were seen
+  together (452,760 of 7.4 million), which is another model; its last value, the goal, is one that ours can only fall below.
 - *threads*: one and two threads in turns, 1-slack, and whether the bits are equal.
 
 CRFsuite (python-crfsuite) is left out where it is not installed. Its L2 coefficient c2 makes the objective
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import resource
 import tempfile
@@ -72,7 +73,7 @@ class Data:
         names = self.features.feature_names_
         rows = [[names[j] for j in X.indices[a:b]] for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True)]
         cuts = np.concatenate([[0], np.cumsum(lengths)])
-        return [pycrfsuite.ItemSequence(rows[a:b]) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        return [pycrfsuite.ItemSequence(rows[a:b]) for a, b in itertools.pairwise(cuts)]
 
 
 def crfsuite(data, algorithm, log=None, **options):

@@ -164,7 +164,7 @@ def rates_part(options):
                 axis.loglog(k, gap, color=f"C{color}", label=f"{name}, {slope:.2f}")
                 axis.loglog(k[last], np.exp(level) * k[last] ** slope, ":", color=f"C{color}")
             axis.set(title=f"{title}, C = {C:g}", xlabel="iterations", ylabel="certified gap")
-            axis.legend(fontsize="small", title="slope of the last decade")
+            axis.legend(fontsize="small", title="slope of the last decade", loc="upper right")
     save(figure, options, "rates")
 
 

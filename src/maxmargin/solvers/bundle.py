@@ -151,17 +151,15 @@ def check_certificate(asked: Any, oracle: Any, problem: Any, among: Iterable[str
 
 
 def family_of(objective: str, certificate: str) -> int:
-    """What planes are of: "margin", "slack" or "log", as an even number; one more if they are not planes of the exact problem."""
-    # An engine that misses the best labeling still gives a plane of one; approximate marginals are no gradient.
-    loose = certificate == "relaxed" if objective == "margin" else objective == "log" and certificate != "exact"
-    return 2 * ("margin", "slack", "log").index(objective) + loose
+    """What planes are of: "margin", "slack" or "log", as an even number; one more for approximate marginals, which bound nothing."""
+    return 2 * ("margin", "slack", "log").index(objective) + (objective == "log" and certificate != "exact")
 
 
 def check_family(family: int, earlier: Any) -> None:
     """Refuse planes of another objective: they would certify what is not so."""
     if earlier.family != family:
         raise OptionError(
-            "The earlier state has planes of another objective, rescaling or relaxation; start without it (warm_start=False)."
+            "The earlier state has planes of another objective or rescaling; start without it (warm_start=False)."
         )
 
 
@@ -177,6 +175,11 @@ class BundleRun(OracleRun[BundleState]):
     family: int
     #: Whether planes are asked for at w, whatever `step` says.
     always_at_w = False
+
+    @property
+    def step(self) -> float:
+        """Where planes are asked for, between the best weights and w."""
+        return float(self.solver.step)
 
     def begin(self, earlier: BundleState | None) -> BundleState:
         """The plane of the truth and w = 0; or an earlier working set, since planes hold whatever lam is."""
@@ -227,7 +230,7 @@ class BundleRun(OracleRun[BundleState]):
 
     def found(self, now: BundleState, xi: float) -> JointPlane:
         """A plane by the oracle, from between the best weights and w; takes note of weights with a better value."""
-        step = 1.0 if self.always_at_w or now.at_w or not np.isfinite(now.primal) else float(self.solver.step)
+        step = 1.0 if self.always_at_w or now.at_w or not np.isfinite(now.primal) else self.step
         u = now.w if step == 1.0 else blend(step, now.best, now.w, self.between, self.threads)
         plane, risk = self.ask(now, u)
         now.violation = max(0.0, plane.ell - sparse_dot(plane.index, plane.value, now.w) - xi)

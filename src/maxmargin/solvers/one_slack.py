@@ -38,8 +38,9 @@ from maxmargin.solvers.loop import Solver
 from maxmargin.solvers.result import Status
 from maxmargin.solvers.vectors import sparse_dot
 
-#: A plane of the cache is good enough if it is violated by this share of what the oracle last found.
-_ACCEPT = 0.3
+#: A plane of the cache is good enough if it is violated by this share of what the oracle last found: rounds without the oracle
+#: are cheap where there is a cache (parsing: 13,110 calls with 0.03, 14,858 with 0.1).
+_ACCEPT = 0.03
 
 
 @dataclass(kw_only=True)
@@ -89,8 +90,9 @@ class OneSlack(Solver):
     stop : "gap" or "svm-struct"
         When to stop: at a certified gap of `tol` between the best bounds; or as SVM-struct does with its ``-e``, when no constraint
         is violated by more than `tol` at the last weights, which are returned.
-    step : float
-        Where to ask for planes: this part of the way from the best weights to the programme's (bundle.py). 1, which is what
+    step : "auto" or float
+        Where to ask for planes: this part of the way from the best weights to the programme's (bundle.py); "auto" is 0.3, and
+        0.5 with a cache, whose planes steady the programme, too. 1, which is what
         ``stop="svm-struct"`` does whatever is said here, is the algorithm of the paper.
     inactive : int
         Planes without mass in so many programmes are dropped.
@@ -110,7 +112,7 @@ class OneSlack(Solver):
         rescaling: str = "margin",
         cache: str | int = "auto",
         stop: str = "gap",
-        step: float = 0.3,
+        step: str | float = "auto",
         inactive: int = 50,
         engine: str | Engine = "auto",
         certificate: str | None = None,
@@ -135,7 +137,7 @@ class OneSlack(Solver):
             raise OptionError(f'cache={self.cache!r} is not possible; it must be "auto" or a whole number from 0.')
         if self.stop not in ("gap", "svm-struct"):
             raise OptionError(f'stop={self.stop!r} is not known; use "gap" or "svm-struct".')
-        check_rounds(self.step, self.inactive)
+        check_rounds(0.5 if isinstance(self.step, str) and self.step == "auto" else self.step, self.inactive)
 
     def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> OneSlackRun:
         """What does the work."""
@@ -161,6 +163,11 @@ class OneSlackRun(HingeRun):
         self.always_at_w = solver.stop == "svm-struct"
         self.capacity = (0 if fast else 10) if solver.cache == "auto" else int(solver.cache)
         self.oracle.keeps = self.capacity > 0
+
+    @property
+    def step(self) -> float:
+        """Where planes are asked for, between the best weights and w."""
+        return (0.5 if self.capacity else 0.3) if self.solver.step == "auto" else float(self.solver.step)
 
     def begin(self, earlier: BundleState | None) -> OneSlackState:
         """The plane of the truth; or an earlier working set and its cache."""
