@@ -151,7 +151,7 @@ def check_certificate(asked: Any, oracle: Any, problem: Any, among: Iterable[str
 
 
 def family_of(objective: str, certificate: str) -> int:
-    """What planes are of: "margin", "slack" or "log", as an even number; one more for approximate marginals, which bound nothing."""
+    """What planes are of: "margin", "slack" or "log", as an even number; one more for approximate marginals."""
     return 2 * ("margin", "slack", "log").index(objective) + (objective == "log" and certificate != "exact")
 
 
