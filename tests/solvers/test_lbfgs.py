@@ -13,7 +13,7 @@ from maxmargin.estimators import ChainSVM
 from maxmargin.problems import label_edges, multi_label_problem
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.multi_class import multi_class_problem
-from maxmargin.solvers import Status
+from maxmargin.solvers import Callback, Status
 from maxmargin.solvers.frank_wolfe import FrankWolfe
 from maxmargin.solvers.lbfgs import LBFGS, two_loops
 from reference.enumerated_program import planes
@@ -141,6 +141,14 @@ def test_threads_do_not_change_the_bits(monkeypatch):
     monkeypatch.undo()
     whole = LBFGS().solve(PROBLEMS["labels"], 10.0, tol=0.0, max_passes=12)
     np.testing.assert_allclose(one.weights, whole.weights, rtol=1e-6, atol=1e-9)
+
+
+def test_a_callback_stops_at_a_value():
+    # Reports hold plain numbers: a comparison of NumPy's is not the False that ends a run.
+    reached = Callback(lambda report: report.primal > 1.3)
+    result = LBFGS().solve(PROBLEMS["chains"], 100.0, tol=0.0, max_passes=100, monitor=reached)
+    assert result.status is Status.INTERRUPTED
+    assert result.primal <= 1.3 < result.history["primal"][-2]
 
 
 def test_probabilities_of_a_chain_are_calibrated():

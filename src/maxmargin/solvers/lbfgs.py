@@ -152,10 +152,10 @@ class LBFGSRun(ExpRun[LBFGSState]):
     def steps(self, now: LBFGSState, stop: Callable[[], bool]) -> None:
         """One point along the direction: accept it and find the next direction, or narrow the bracket."""
         w, gradient = np.empty_like(now.w), self.spare
-        value = self.lam / 2.0 * self.over(go_along, now.w, now.direction, now.step, w)
+        norm = self.over(go_along, now.w, now.direction, now.step, w)
         found = self.expect(now, w, 1.0)
-        value += self.mean(found.values)
-        square, slope = self.over(find_gradient, w, found.psi, self.lam, now.direction, gradient)
+        value = float(self.lam / 2.0 * norm + self.mean(found.values))
+        square, slope = self.over(find_gradient, w, found.psi, self.lam, now.direction, gradient).tolist()
         now.dual = max(now.dual, value - square / (2.0 * self.lam))
         if value < now.primal:
             now.primal, now.best = value, w
