@@ -157,7 +157,7 @@ class ExcessiveGapRun(ExpRun[ExcessiveGapState]):
             w = (1.0 - tau) * now.w + tau / self.lam * towards
         found = self.expect(now, w, mu)
         psi, ell = (1.0 - tau) * now.psi + tau * found.psi, (1.0 - tau) * now.ell + tau * found.ell
-        smooth = self.regulariser(w) + self.mean(found.values)
+        smooth, slope = self.regulariser(w) + self.mean(found.values), self.inner(w, found.psi)
         dual = ell - self.inner(psi, psi) / (2.0 * self.lam)
         now.dual = max(now.dual, dual)
         if smooth < now.primal:
@@ -166,7 +166,7 @@ class ExcessiveGapRun(ExpRun[ExcessiveGapState]):
         if excess < -_ROUNDING * max(1.0, abs(smooth)) and now.constant < now.safe:
             now.constant, now.n_failed = min(now.safe, _GROW * now.constant), now.n_failed + 1
             return
-        entropy = (self.mean(found.values) - found.ell + self.inner(w, found.psi)) / mu
+        entropy = (self.mean(found.values) - found.ell + slope) / mu
         now.divergence += tau * (now.labelings - entropy - now.divergence)
         now.w, now.psi, now.ell, now.mu, now.excess = w, psi, ell, mu, excess
         now.beta_psi, now.beta_ell = found.psi, found.ell

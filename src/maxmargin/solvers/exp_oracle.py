@@ -302,6 +302,9 @@ class ExpRun(OracleRun[S]):
 
     oracle: ExpOracle  # type: ignore[assignment]
     hardest: MaxOracle | None = None
+    #: The weights that `inner` saw last, and their scores.
+    seen: NDArray[np.float64] | None = None
+    scores: NDArray[np.float64]
 
     def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         self.columns = columns_of(problem)
@@ -321,11 +324,14 @@ class ExpRun(OracleRun[S]):
         return self.oracle.mean(w, temperature, self.threads)
 
     def inner(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-        """Inner product of two flat weights."""
+        """Inner product of two flat weights; behind a kernel, a product with its matrix, which is kept for `one`."""
         p = self.problem
-        if isinstance(p, FactorGraphs) and isinstance(p.variable_features, KernelFeatures):
-            return float(p.inner(p.working_weights(one), p.working_weights(other)))
-        return dot(one, other)
+        if not (isinstance(p, FactorGraphs) and isinstance(p.variable_features, KernelFeatures)):
+            return dot(one, other)
+        (own, own_factors), (others, other_factors) = p.split_weights(one), p.split_weights(other)
+        if self.seen is not one:
+            self.seen, self.scores = one, p.variable_features.times(own.T)
+        return dot(self.scores, others.T) + dot(own_factors, other_factors)
 
     def regulariser(self, w: NDArray[np.float64]) -> float:
         """lam/2 |w|^2."""
