@@ -247,7 +247,10 @@ class BundleRun(OracleRun[BundleState]):
         primal = risk + (now.regulariser(self.lam) if step == 1.0 else self.lam / 2.0 * norm)
         if primal < now.primal:
             now.primal = primal
-            now.best[:] = u
+            if u is self.between:
+                now.best, self.between = u, now.best
+            else:
+                now.best[:] = u
 
     def solve_programme(self, now: BundleState, tol: float) -> None:
         """Masses and weights of the working set."""

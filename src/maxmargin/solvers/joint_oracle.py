@@ -57,10 +57,10 @@ from maxmargin.problems.layout import (
 from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.solvers.bcfw_visits import NOTHING_GIVEN, find_plane, oracle_room, project_example
 from maxmargin.solvers.oracles import FactorGraphOracle, MaxOracle, oracle_of
-from maxmargin.solvers.vectors import nonzeros
+from maxmargin.solvers.vectors import erase, nonzeros
 
-#: Shards of examples.
-_SHARDS = 16
+#: Shards of examples: so many that the last ones do not leave a thread waiting for long.
+_SHARDS = 32
 #: Examples that an oracle outside compiled code is asked about at a time.
 _BATCH = 256
 
@@ -190,8 +190,8 @@ class JointOracle:
         self, cache: PlaneCache, picks: NDArray[np.int32], hinges: NDArray[np.float64], threads: int
     ) -> JointPlane:
         """The mean of the planes picked."""
-        self.out[:] = 0.0
-        ell = self.add(cache, picks, self.out) / self.n_examples
+        erase(self.out, threads)
+        ell = self.add(cache, picks, self.out, threads) / self.n_examples
         return JointPlane(*nonzeros(self.out, 1.0 / self.n_examples, threads), ell, hinges)
 
     # ------------------------------------------------------------------------------------------------ by kind of problem
@@ -220,7 +220,7 @@ class JointOracle:
         """Pick the best cached plane of some examples."""
         recall_rows(cache, u, begin, end, now, picks, hinges)
 
-    def add(self, cache: PlaneCache, picks: NDArray[np.int32], out: NDArray[np.float64]) -> float:
+    def add(self, cache: PlaneCache, picks: NDArray[np.int32], out: NDArray[np.float64], threads: int) -> float:
         """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
         return float(add_rows(cache, self.weight, picks, out))
 
@@ -245,6 +245,9 @@ class GraphJointOracle(JointOracle):
         self.shapes = w_v.shape, w_f.shape
         self.blocks = np.array([w_v.shape[1], w_v.shape[1] + w_f.shape[1]])
         self.widest = 2 * int(problem.arrays.largest[L_BUFFER])
+        # Entries of the features in the columns before each, so that threads can share them evenly.
+        entries = self.features[0].indices if len(self.features[0].indptr) > 1 else np.arange(w_v.shape[0])
+        self.used = np.concatenate([[0], np.cumsum(np.bincount(entries, minlength=w_v.shape[0]))])
         super().__init__(problem, engine, rescaling)
         asked = self.oracle.graph.engine
         self.sequential = bool(getattr(asked, "sequential", isinstance(asked, LinearProgram)))
@@ -289,9 +292,18 @@ class GraphJointOracle(JointOracle):
         half = int(self.problem.arrays.largest[L_BUFFER])
         recall(cache, *self.features, *self.split(u), self.blocks, half, begin, end, now, picks, hinges)
 
-    def add(self, cache: PlaneCache, picks: NDArray[np.int32], out: NDArray[np.float64]) -> float:
+    def add(self, cache: PlaneCache, picks: NDArray[np.int32], out: NDArray[np.float64], threads: int) -> float:
         """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
-        return float(add_planes(cache, *self.features, self.weight, self.blocks, picks, *self.split(out)))
+        # Threads share the columns, not the examples: every entry of the sum is added up in the order of the examples.
+        cuts = np.searchsorted(self.used, np.arange(threads + 1) * (self.used[-1] / threads)).tolist()
+        cuts[0], cuts[-1] = 0, self.shapes[0][0]
+
+        def sum_of(low: int, high: int) -> float:
+            return float(
+                add_planes(cache, *self.features, self.weight, self.blocks, picks, *self.split(out), low, high)
+            )
+
+        return map_shards(sum_of, list(itertools.pairwise(sorted(set(cuts)))), threads)[0]
 
     def rows(
         self, cache: PlaneCache, chosen: NDArray[np.int64]
@@ -566,10 +578,14 @@ def recall(
 
 @kernel
 def add_planes(
-    cache: Any, v_features: Any, f_features: Any, weight: Any, blocks: Any, picks: Any, out_v: Any, out_f: Any
-) -> float:
-    """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
-    _, c_ell, c_start, c_size, _, c_key, _, c_value, _, _ = cache
+    cache: Any, v_features: Any, f_features: Any, weight: Any, blocks: Any, picks: Any, out_v: Any, out_f: Any, low: int, high: int
+) -> float:  # fmt: skip
+    """Add weight_m psi_m of the planes picked to out, in the variables' columns from low to high, and the factors' if low is 0.
+
+    Returns the sum of weight_m ell_m.
+    """
+    c_ell, c_start, c_size, c_key, c_value = cache.ell, cache.start, cache.size, cache.key, cache.value
+    indptr, indices, data, dense = v_features.indptr, v_features.indices, v_features.data, v_features.dense
     n_variable_blocks, n_blocks = blocks
     total, one = 0.0, np.ones(1)
     for m in range(len(picks)):
@@ -579,11 +595,16 @@ def add_planes(
             for e in range(c_start[m, a], c_start[m, a] + c_size[m, a]):
                 row, block, scale = c_key[e] // n_blocks, c_key[e] % n_blocks, weight[m] * c_value[e]
                 if block < n_variable_blocks:
-                    add_row(v_features, row, out_v, block, block + 1, one, 0, scale)
-                else:
-                    add_row(
-                        f_features, row, out_f, block - n_variable_blocks, block - n_variable_blocks + 1, one, 0, scale
-                    )
+                    if len(indptr) > 1:
+                        for q in range(indptr[row], indptr[row + 1]):
+                            if low <= indices[q] < high:
+                                out_v[indices[q], block] += scale * data[q]
+                    else:
+                        for column in range(low, high):
+                            out_v[column, block] += scale * dense[row, column]
+                elif low == 0:
+                    block -= n_variable_blocks
+                    add_row(f_features, row, out_f, block, block + 1, one, 0, scale)
     return total
 
 

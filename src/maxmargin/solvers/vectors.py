@@ -32,6 +32,11 @@ def blend(
     return out
 
 
+def erase(x: NDArray[np.float64], threads: int) -> None:
+    """Write zeros to x."""
+    map_shards(lambda low, high: _erase(x, low, high), ranges(len(x)), threads)
+
+
 def inner_product(x: NDArray[np.float64], y: NDArray[np.float64], threads: int) -> float:
     """The inner product x . y."""
     return float(sum(map_shards(lambda low, high: _dot(x, y, low, high), ranges(len(x)), threads)))
@@ -51,6 +56,11 @@ def nonzeros(x: NDArray[np.float64], scale: float, threads: int) -> tuple[NDArra
 def _blend(step: float, x: Any, y: Any, out: Any, low: int, high: int) -> None:
     for i in range(low, high):
         out[i] = (1.0 - step) * x[i] + step * y[i]
+
+
+@kernel
+def _erase(x: Any, low: int, high: int) -> None:
+    x[low:high] = 0.0
 
 
 @kernel
