@@ -495,7 +495,6 @@ def test_too_many_rows(kind, monkeypatch):
     kind(kernel="rbf", solver="bcfw", max_passes=1).fit(X, y)
 
 
-@pytest.mark.skipif(not feature_space.BLOCK_SOLVERS, reason="no solver does without the matrix")
 @pytest.mark.parametrize("kind", [mm.BinarySVM, mm.ChainSVM])
 def test_a_matrix_that_is_too_large_is_never_held(kind, monkeypatch):
     X, y = data(kind)

@@ -9,7 +9,7 @@ is the case of the hinge.
 
 The dual value of any masses on the planes bounds P from below, whatever the precision of the programme. Planes are asked for not
 at w_{k+1} itself, which jumps about while there are few planes, but a part `step` of the way there from the best weights so far; a
-plane from anywhere is true. That takes less than half of the rounds (OCR letters, 704 words: 211 in the place of 477). If such a
+plane from anywhere is true. Where C is large that takes fewer rounds (OCR letters, 704 words: 211, not 478). If such a
 plane says nothing new about w_{k+1}, the next one is asked for there; step = 1 is the method as published.
 
 With ``objective="margin"`` R is the mean hinge, whose planes come from the max-oracle; with ``objective="log"`` it is the mean

@@ -13,7 +13,7 @@ The number of rounds does not depend on the number of examples (theorem 5), and 
 
 In SVM-struct's terms: C is theirs (they write 1/2 |w|^2 + C xi, C times ours), and epsilon is `tol`. They stop when no constraint
 is violated by more than epsilon at the last solution, and return that (``stop="svm-struct"``); the default also counts the best
-weights seen before, which is never later.
+weights seen before, which with the same planes is never later.
 
 With a kernel the dual is the same; vectors are coefficients of rows, and each plane is multiplied by the kernel matrix once, in
 blocks (joint_oracle.py), so that the matrix is never held unless the problem holds it.
@@ -86,7 +86,7 @@ class OneSlack(Solver):
     cache : "auto" or int
         Planes kept for each example, tried before the oracle is asked; 0 asks it every round. "auto" is 10, but 0 where the oracle
         is max-product inside a compiled loop, which takes no longer than a look at 10 planes (OCR letters: 211 rounds of the
-        oracle in 1.8 s, or 31 and 727 from the cache in 5.7 s).
+        oracle in 1.8 s, or 26 and 1356 from the cache in 9.7 s).
     stop : "gap" or "svm-struct"
         When to stop: at a certified gap of `tol` between the best bounds; or as SVM-struct does with its ``-e``, when no constraint
         is violated by more than `tol` at the last weights, which are returned.
