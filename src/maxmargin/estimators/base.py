@@ -194,27 +194,8 @@ class StructuredEstimator(BaseEstimator):
         )
         going_on = self.warm_start and getattr(self, "_shape", None) == shape and self.result_.solver == solver.name
         state = self.result_.state if going_on else None
-        monitor = _monitor(int(self.verbose))
-        C, self.path_ = float(self.C), {}
-        try:
-            for value in sorted({C, *(float(one) for one in self.C_path or ())}):
-                result: Result = solver.solve(
-                    problem,
-                    C=value,
-                    tol=float(self.tol),
-                    max_passes=int(self.max_passes),
-                    max_seconds=None if self.max_seconds is None else float(self.max_seconds),
-                    random_state=self.random_state,
-                    n_jobs=self.n_jobs,
-                    monitor=monitor,
-                    checkpoint=self.checkpoint,
-                    state=state,
-                )
-                result.options |= {"C": value, "tol": float(self.tol)}
-                state, self.path_[value] = result.state, result
-        finally:
-            if monitor is not None:
-                monitor.close()
+        C = float(self.C)
+        self.path_ = solve_path(self, solver, problem, {C, *(float(one) for one in self.C_path or ())}, state)
         self.result_ = self.path_[C]
         self.inference_ = _describe(*self._engine(problem))
         keep_support(self, features, problem)
@@ -363,6 +344,32 @@ def _is_real(value: Any) -> bool:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+
+
+def solve_path(estimator: Any, solver: Any, problem: Any, Cs: set[float], state: Any) -> dict[float, Result]:
+    """Train for each C, from small to large and each from the one before, within the estimator's limits."""
+    monitor = _monitor(int(estimator.verbose))
+    results: dict[float, Result] = {}
+    try:
+        for C in sorted(Cs):
+            result: Result = solver.solve(
+                problem,
+                C=C,
+                tol=float(estimator.tol),
+                max_passes=int(estimator.max_passes),
+                max_seconds=None if estimator.max_seconds is None else float(estimator.max_seconds),
+                random_state=estimator.random_state,
+                n_jobs=estimator.n_jobs,
+                monitor=monitor,
+                checkpoint=estimator.checkpoint,
+                state=state,
+            )
+            result.options |= {"C": C, "tol": float(estimator.tol)}
+            state, results[C] = result.state, result
+    finally:
+        if monitor is not None:
+            monitor.close()
+    return results
 
 
 def _monitor(verbose: int) -> ProgressMonitor | None:

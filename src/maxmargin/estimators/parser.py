@@ -22,7 +22,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.estimators.base import StructuredEstimator, _is_whole, _monitor, check_parameters
+from maxmargin.estimators.base import StructuredEstimator, _is_whole, check_parameters, solve_path
 from maxmargin.problems.grammar import Grammar, check_binarisation, induce, pcfg_weights
 from maxmargin.problems.parse_forests import LOSSES, SPAN_FEATURES, ParseForests
 from maxmargin.problems.trees import Tree
@@ -288,24 +288,8 @@ class ParserSVM(BaseEstimator):
             solver.reason = _REASON
         kind = solver.name, self.objective
         going_on = self.warm_start and getattr(self, "_kind", None) == kind
-        monitor = _monitor(int(self.verbose))
-        try:
-            self.result_ = solver.solve(
-                problem,
-                C=float(self.C),
-                tol=float(self.tol),
-                max_passes=int(self.max_passes),
-                max_seconds=None if self.max_seconds is None else float(self.max_seconds),
-                random_state=self.random_state,
-                n_jobs=self.n_jobs,
-                monitor=monitor,
-                checkpoint=self.checkpoint,
-                state=self.result_.state if going_on else None,
-            )
-        finally:
-            if monitor is not None:
-                monitor.close()
-        self.result_.options |= {"C": float(self.C), "tol": float(self.tol)}
+        C = float(self.C)
+        self.result_ = solve_path(self, solver, problem, {C}, self.result_.state if going_on else None)[C]
         self._kind = kind
 
     def _name_weights(self) -> None:

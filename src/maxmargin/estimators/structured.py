@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.estimators.base import StructuredEstimator, _monitor, check_parameters
+from maxmargin.estimators.base import StructuredEstimator, check_parameters, solve_path
 from maxmargin.estimators.labels import example_weights
 from maxmargin.problems.python_problem import PythonProblem, ask, named, outputs
 from maxmargin.solvers import SOLVERS
@@ -116,24 +116,8 @@ class StructuredSVM(BaseEstimator):
         solver = _solver(self.solver, problem)
         shape = problem.n_examples, problem.n_weights
         going_on = self.warm_start and getattr(self, "_shape", None) == shape
-        monitor = _monitor(int(self.verbose))
-        try:
-            result: Result = solver.solve(
-                problem,
-                C=float(self.C),
-                tol=float(self.tol),
-                max_passes=int(self.max_passes),
-                max_seconds=None if self.max_seconds is None else float(self.max_seconds),
-                random_state=self.random_state,
-                n_jobs=self.n_jobs,
-                monitor=monitor,
-                checkpoint=self.checkpoint,
-                state=self.result_.state if going_on else None,
-            )
-        finally:
-            if monitor is not None:
-                monitor.close()
-        result.options |= {"C": float(self.C), "tol": float(self.tol)}
+        C = float(self.C)
+        result = solve_path(self, solver, problem, {C}, self.result_.state if going_on else None)[C]
         self.result_, self._shape = result, shape
         self.coef_, self.feature_names_ = result.weights, problem.feature_names
         return self
