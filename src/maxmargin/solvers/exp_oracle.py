@@ -49,6 +49,7 @@ from maxmargin.inference.contract import check_temperature
 from maxmargin.inference.trees import schedule, sum_product_one
 from maxmargin.kernels import inner, kernel
 from maxmargin.parallel.threads import map_shards
+from maxmargin.problems.columns import columns_of
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import KernelFeatures, score_row
 from maxmargin.problems.layout import (
@@ -87,7 +88,6 @@ from maxmargin.problems.layout import (
 from maxmargin.problems.statistics import project
 from maxmargin.problems.templates import Template
 from maxmargin.solvers.bcfw_visits import factor_tables, marginals_plane, project_example, variable_tables
-from maxmargin.solvers.columns import columns_of
 from maxmargin.solvers.graph_oracle import row_entries
 from maxmargin.solvers.loop import State
 from maxmargin.solvers.oracles import MaxOracle, OracleRun, dot, oracle_of
