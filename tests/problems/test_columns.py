@@ -7,9 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.problems import Features, chain_problem
+from maxmargin.problems import columns as module
 from maxmargin.problems.columns import Columns, columns_of
 from maxmargin.solvers import LBFGS, BundleMethod, ExcessiveGap, ExponentiatedGradient, Extragradient
-from maxmargin.solvers import columns as module
 
 
 def chains(seed=0, tags=3, p=40):
