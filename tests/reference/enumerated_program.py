@@ -21,9 +21,9 @@ from maxmargin.problems.layout import F_ROW, V_ROW
 from reference.enumeration import examples, statistics
 
 
-def planes(graphs, kind="margin"):
+def planes(graphs, kind="margin", dtype=np.float64):
     """For every example, the list of (psi, ell) of all its allowed labelings."""
-    x, z = (_dense(features) for features in (graphs.variable_features, graphs.factor_features))
+    x, z = (_dense(features).astype(dtype) for features in (graphs.variable_features, graphs.factor_features))
     return [_planes_of(graphs, m, example, x, z, kind) for m, example in enumerate(examples(graphs))]
 
 
@@ -76,9 +76,9 @@ def _planes_of(graphs, m, example, x, z, kind):
 def _features(graphs, m, example, y, x, z):
     """Joint features, task loss and fixed score of a labeling."""
     structure, a = example.structure, graphs.arrays
-    of_v = np.zeros((graphs.n_variable_blocks, x.shape[1]))
-    of_f = np.zeros((graphs.n_factor_blocks, z.shape[1]))
-    loss = score = 0.0
+    of_v = np.zeros((graphs.n_variable_blocks, x.shape[1]), x.dtype)
+    of_f = np.zeros((graphs.n_factor_blocks, z.shape[1]), z.dtype)
+    loss = score = x.dtype.type(0)
     for i, t in enumerate(structure.variable_templates):
         template, at = graphs.variable_templates[t], example.state_start[i] + y[i]
         if template.blocks[y[i]] >= 0:

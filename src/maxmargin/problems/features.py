@@ -129,6 +129,10 @@ class Features:
             return sp.csr_array((self.arrays.data, self.arrays.indices, self.arrays.indptr), shape=self.shape)
         return self.arrays.dense
 
+    def fingerprint_arrays(self) -> tuple[NDArray[Any], ...]:
+        """All that scores and inner products depend on, for comparing data."""
+        return tuple(self.arrays)
+
     def working_weights(self, blocks: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weights (B, p) as kernels want them, feature-major."""
         return np.ascontiguousarray(blocks.T)
@@ -230,12 +234,17 @@ class KernelBlocks(KernelFeatures):
             tile = self._tile(first, first)
             _check_values(tile, name, first)
             diagonal[first : first + self._side] = tile.diagonal()
-        # Few columns stand for the data where states and checkpoints are compared; nothing else reads them.
+        # A few columns, by which other kernels on the same rows are told apart; nothing else reads them.
         few = np.unique(np.linspace(0, n - 1, 4).astype(np.int64)) if n else np.empty(0, np.int64)
         columns = np.asarray(kernel(rows, rows[few]), np.float64).ravel() if n else np.empty(0)
         self.arrays = FeatureArrays(
             np.zeros(1, np.int64), np.empty(0, np.int32), columns, np.empty((0, 0)), diagonal, np.empty((0, 0))
         )
+
+    def fingerprint_arrays(self) -> tuple[NDArray[Any], ...]:
+        """The rows, and some values of the kernel: a function cannot be compared."""
+        rows = Features(self.rows, self.name).arrays
+        return (*rows, *self.arrays)
 
     @property
     def nbytes(self) -> int:

@@ -55,6 +55,8 @@ class BundleState(WorkingSet, State):
     best: NDArray[np.float64]
     coefficients: NDArray[np.float64]
     lam: float
+    #: lam/2 |w|^2, by w itself.
+    regulariser: float = 0.0
     #: How much the last plane that the oracle found raised the model of R at w.
     violation: float = np.inf
     #: Whether the next plane is asked for at w itself.
@@ -193,7 +195,7 @@ class BundleRun(OracleRun[BundleState]):
             self.solve_programme(now, 0.0)
             now.at_w = True
         # Of the truth's plane alone, 0: where nothing is violated at w = 0, no other is ever added.
-        now.dual = now.dual_value(self.lam)
+        now.dual = now.linear - now.regulariser
         return now
 
     def first_state(self) -> BundleState:
@@ -218,7 +220,7 @@ class BundleRun(OracleRun[BundleState]):
     def steps(self, now: BundleState, stop: Callable[[], bool]) -> None:
         """One round: a plane, and the programme with it."""
         # The value of the model at w, by the masses; with an exact programme it is the largest slope of the set.
-        xi = now.dual_value(self.lam) - now.regulariser(self.lam)
+        xi = now.linear - 2.0 * now.regulariser
         plane = self.recall(now, xi)
         if plane is None:
             plane = self.found(now, xi)
@@ -243,8 +245,7 @@ class BundleRun(OracleRun[BundleState]):
 
     def keep(self, now: BundleState, risk: float, u: NDArray[np.float64], step: float) -> None:
         """Take note of weights with a better value; u is `step` of the way from the best ones to w."""
-        norm = inner_product(u, u, self.threads) if step < 1.0 else 0.0
-        primal = risk + (now.regulariser(self.lam) if step == 1.0 else self.lam / 2.0 * norm)
+        primal = risk + self.lam / 2.0 * inner_product(u, u, self.threads)
         if primal < now.primal:
             now.primal = primal
             if u is self.between:
@@ -255,8 +256,13 @@ class BundleRun(OracleRun[BundleState]):
     def solve_programme(self, now: BundleState, tol: float) -> None:
         """Masses and weights of the working set."""
         now.optimise(self.lam, tol)
+        self.place(now)
+        now.dual = max(now.dual, now.linear - now.regulariser)
+
+    def place(self, now: BundleState) -> None:
+        """The weights of the masses."""
         now.weights(self.lam, now.w, self.threads)
-        now.dual = max(now.dual, now.dual_value(self.lam))
+        now.regulariser = self.lam / 2.0 * inner_product(now.w, now.w, self.threads)
 
     def measure(self, now: BundleState, off_schedule: bool) -> dict[str, float]:
         """Bounds come with the rounds; nothing is left to do."""
@@ -329,21 +335,22 @@ class HingeRun(BundleRun):
         self.dense[plane.index] = 0.0
         return found
 
-    def solve_programme(self, now: BundleState, tol: float) -> None:
-        """Masses and weights of the working set; with a kernel, w is what scores are read from."""
+    def place(self, now: BundleState) -> None:
+        """The weights of the masses; with a kernel, w is what scores are read from."""
         if not self.oracle.has_images:
-            super().solve_programme(now, tol)
+            super().place(now)
             return
-        now.optimise(self.lam, tol)
         now.w = now.scores(self.lam)
-        now.dual = max(now.dual, now.dual_value(self.lam))
+        now.weights(self.lam, self.dense, self.threads)
+        now.regulariser = self.lam / 2.0 * dot(self.dense, now.w)
+        self.dense[:] = 0.0
 
     def keep(self, now: BundleState, risk: float, u: NDArray[np.float64], step: float) -> None:
         """Take note of weights with a better value; with a kernel, inner products are of coefficients with scores."""
         if not self.oracle.has_images:
             super().keep(now, risk, u, step)
             return
-        best, towards = now.coefficients, now.regulariser(self.lam)
+        best, towards = now.coefficients, now.regulariser
         own, both = self.lam / 2.0 * dot(best, now.best), self.lam * dot(best, now.w)
         primal = risk + (1.0 - step) ** 2 * own + (1.0 - step) * step * both + step**2 * towards
         if primal < now.primal:

@@ -30,7 +30,7 @@ from maxmargin.solvers.interrupt import Interruptible
 from maxmargin.solvers.monitor import Monitor, Report, Silent
 from maxmargin.solvers.result import Result, Status
 from maxmargin.solvers.sampling import seed_of
-from maxmargin.solvers.state import data_key, fingerprint, load_state, save_state
+from maxmargin.solvers.state import data_key, fingerprint, load_state, save_state, structure_key
 
 
 @dataclass(kw_only=True)
@@ -44,7 +44,7 @@ class State:
     n_oracle_calls: int = 0
     seconds: float = 0.0
     monitor_seconds: float = 0.0
-    #: A sum over the data of the run.
+    #: The run's data (`data_key`), or, for solvers whose states fit other data, its graphs (`structure_key`).
     data: int = 0
     #: Whether what it holds belongs to the relaxed problem: that bounds the relaxation, and nothing else.
     relaxed: bool = False
@@ -160,7 +160,7 @@ class Solver(ABC):
     name = ""
     #: What a solver asks of a problem: "local scores", "max-oracle" or "marginals".
     requires: tuple[str, ...] = ()
-    #: Whether a state fits other data of the same shape, too; otherwise such a run begins afresh.
+    #: Whether a state fits other data on the same graphs, too. A run on anything else begins afresh.
     portable = False
     #: Whether it can train on features that are known by a kernel alone; and if the matrix is never held whole (`KernelBlocks`).
     kernels = False
@@ -237,7 +237,7 @@ class Solver(ABC):
         if checkpoint is not None and os.path.exists(checkpoint):
             now, resumed = load_state(checkpoint, self.name, run.state_type, key), True
         else:
-            data = data_key(problem)
+            data = structure_key(problem) if self.portable else data_key(problem)
             if state is not None and not isinstance(state, run.state_type):
                 raise OptionError(
                     f'The earlier state is not one of "{self.name}" with these options; start without it (warm_start=False).'
@@ -247,7 +247,7 @@ class Solver(ABC):
                     "The earlier state belongs to the relaxed problem, and would certify what is not so of this one; start "
                     "without it (warm_start=False)."
                 )
-            now = run.begin(state if state is not None and (self.portable or state.data == data) else None)
+            now = run.begin(state if state is not None and state.data == data else None)
             now.data, now.relaxed = data, run.certificate == "relaxed"
         started = saved = time.perf_counter()
         deadline = math.inf if max_seconds is None else started + max_seconds

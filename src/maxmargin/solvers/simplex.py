@@ -38,5 +38,10 @@ def project_block(
                 inverse_sum -= flat[k]
                 flat[k] = 0.0
                 dropping = True
+    mass = 0.0
     for k in range(n_states):
-        flat[k] = theta[k] - level * flat[k] if flat[k] > 0.0 else 0.0
+        flat[k] = max(theta[k] - level * flat[k], 0.0) if flat[k] > 0.0 else 0.0
+        mass += flat[k]
+    # Where c is tiny, mu drowns in theta / c, and what is left sums to 1 only roughly; a dual point's masses must sum to 1.
+    for k in range(n_states):
+        flat[k] /= mass

@@ -10,53 +10,79 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import zlib
-from collections.abc import Mapping
+import pickle
+import weakref
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.formats.model_file import read_model, write_model
 from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.python_problem import PythonProblem
 
 State = TypeVar("State")
 
 
 def fingerprint(problem: Any, options: Mapping[str, Any]) -> str:
-    """A digest of the problem's arrays and of the options that shape the run.
-
-    Problems other than `FactorGraphs` say by which arrays they are known (``fingerprint_arrays``).
-    """
-    digest = hashlib.sha256()
-    if isinstance(problem, FactorGraphs):
-        arrays = (*problem.arrays, *problem.variable_features.arrays, *problem.factor_features.arrays)
-    else:
-        arrays = problem.fingerprint_arrays()
-    for array in arrays:
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
+    """A digest of the problem's arrays and of the options that shape the run, for checkpoints."""
+    digest = _digest(_all_arrays(problem))
     digest.update(repr(sorted(options.items())).encode())
     return digest.hexdigest()
 
 
 def data_key(problem: Any) -> int:
-    """A sum over the data that states may depend on; of large arrays, over a sample."""
-    total = 0
+    """A number for all that bounds depend on: planes and dual points of a state are those of this data alone."""
+    if isinstance(problem, PythonProblem):
+        # Its arrays say nothing of the inputs and of the model's own attributes; its code is taken to be the same.
+        try:
+            seen = pickle.dumps((problem.model, problem.X, problem.Y))
+        except Exception:
+            # Anything may be among a user's objects, and raise anything.
+            return _token(problem)
+        return _number(_digest((*problem.fingerprint_arrays(), np.frombuffer(seen, np.uint8))))
+    if isinstance(problem, FactorGraphs) or hasattr(problem, "fingerprint_arrays"):
+        return _number(_digest(_all_arrays(problem)))
+    return _token(problem)
+
+
+def structure_key(problem: FactorGraphs) -> int:
+    """A number for the graphs, templates and constraints, whatever the features, labels, losses and weights are."""
+    a = problem.arrays
+    forbidden = (a.variable_scores == -np.inf, a.factor_scores == -np.inf)
+    data = ("weight", "labels", "losses", "variable_scores", "factor_scores")
+    return _number(_digest((*(getattr(a, name) for name in a._fields if name not in data), *forbidden)))
+
+
+def _all_arrays(problem: Any) -> Iterable[NDArray[Any]]:
+    """Problems other than `FactorGraphs` say by which arrays they are known (``fingerprint_arrays``)."""
     if isinstance(problem, FactorGraphs):
-        a = problem.arrays
-        features = (*problem.variable_features.arrays, *problem.factor_features.arrays)
-        arrays: Any = (a.examples, a.labels, a.losses, a.weight, a.variable_scores, a.factor_scores, *features)
-    elif hasattr(problem, "fingerprint_arrays"):
-        arrays = problem.fingerprint_arrays()
-    else:
-        # An oracle that shows nothing of its data is its own data.
-        return id(problem)
+        features = problem.variable_features, problem.factor_features
+        return (*problem.arrays, *(array for one in features for array in one.fingerprint_arrays()))
+    arrays: Iterable[NDArray[Any]] = problem.fingerprint_arrays()
+    return arrays
+
+
+def _digest(arrays: Iterable[NDArray[Any]]) -> Any:
+    digest = hashlib.sha256()
     for array in arrays:
-        flat = np.asarray(array).ravel()
-        sample = np.ascontiguousarray(flat[:: max(1, flat.size // 65536)])
-        total = zlib.crc32(sample.view(np.uint8).data, total)
-    return total
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest
+
+
+#: Numbers of problems that cannot be compared: each is like nothing but itself.
+_tokens: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
+def _token(problem: Any) -> int:
+    return _tokens.setdefault(problem, int.from_bytes(os.urandom(7), "big"))
+
+
+def _number(digest: Any) -> int:
+    return int.from_bytes(digest.digest()[:7], "big")
 
 
 def save_state(path: str | os.PathLike[str], solver: str, state: Any, key: str) -> None:
