@@ -29,7 +29,7 @@ import time
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.solvers.planes import improve_block
 from maxmargin.solvers.simplex_qp import solve_simplex_qp
 

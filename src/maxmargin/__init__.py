@@ -7,6 +7,7 @@ line's ``--help`` cost next to nothing.
 from __future__ import annotations
 
 import importlib
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ __all__ = [
     "solvers",
 ]
 
+#: Before any other module was read: `jit` keeps no code of sources that changed later.
+_imported = time.time()
 _MODULES = ("datasets", "errors", "estimators", "features", "formats", "inference", "problems", "reporting", "solvers")
 _HOMES = {
     "BinarySVM": "estimators.binary",

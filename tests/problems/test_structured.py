@@ -20,7 +20,7 @@ from tests.reference.random_problems import (
 
 from maxmargin.errors import DataError
 from maxmargin.inference import Exhaustive
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.problems import FactorGraphs, Features, Scores, Structure, Template
 from maxmargin.problems.layout import joint_states_of
 from maxmargin.problems.structured import (

@@ -1,13 +1,11 @@
-"""Progress: a bar in a terminal, plain lines elsewhere, nothing by default; and the word about compilation."""
+"""Progress: a bar in a terminal, plain lines elsewhere, nothing by default."""
 
 import io
 import math
-import sys
 
 import pytest
 from rich.console import Console
 
-from maxmargin.reporting import compiling
 from maxmargin.reporting.progress import ProgressMonitor
 from maxmargin.solvers.monitor import Report
 
@@ -71,37 +69,3 @@ def test_the_bar_is_logarithmic_in_the_gap_and_never_goes_back(gaps, tol, fracti
     for k, (gap, fraction) in enumerate(zip(gaps, fractions, strict=True)):
         monitor.update(report(k + 1, gap, tol))
         assert monitor._fraction == pytest.approx(fraction)
-
-
-@pytest.mark.parametrize("cached", [True, False])
-def test_compilation_is_announced_once_and_only_when_it_happens(monkeypatch, capsys, cached):
-    monkeypatch.setattr(compiling, "_announced", False)
-    monkeypatch.setattr(compiling, "kernels_are_cached", lambda: cached)
-    monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
-    compiling.announce_compilation()
-    compiling.announce_compilation()
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err == ("" if cached else "Compiling kernels for this machine; they are kept for next time.\n")
-
-
-def test_nothing_is_announced_without_compilation(monkeypatch, capsys):
-    monkeypatch.setattr(compiling, "_announced", False)
-    monkeypatch.setenv("NUMBA_CACHE_DIR", "/nowhere")
-    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
-    compiling.announce_compilation()
-    assert capsys.readouterr().err == ""
-
-
-def test_kernels_are_found_in_numbas_own_directory(monkeypatch, tmp_path):
-    import maxmargin
-
-    # A package without compiled kernels beside it.
-    monkeypatch.setattr(maxmargin, "__file__", str(tmp_path / "maxmargin" / "__init__.py"))
-    monkeypatch.setattr(compiling, "_user_cache", lambda: None)
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert not compiling.kernels_are_cached()
-    (tmp_path / "solvers_0123").mkdir()
-    version = f"py{sys.version_info.major}{sys.version_info.minor}"
-    (tmp_path / "solvers_0123" / f"soft_visits.visit_examples-40.{version}.nbi").touch()
-    assert compiling.kernels_are_cached()

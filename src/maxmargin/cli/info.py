@@ -54,7 +54,7 @@ def _text(value: Any) -> str:
 def _installation() -> dict[str, Any]:
     from importlib.metadata import PackageNotFoundError, version
 
-    from maxmargin.reporting.compiling import kernels_are_cached
+    from maxmargin.jit import describe_cache
 
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
@@ -66,9 +66,7 @@ def _installation() -> dict[str, Any]:
         "versions": versions,
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count() or 1,
-        "compiled_kernels": "kept from an earlier run"
-        if kernels_are_cached()
-        else "none yet; the first training compiles them",
+        "compiled_kernels": describe_cache(),
     }
 
 

@@ -94,8 +94,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, save, report."""
-    from maxmargin.reporting.compiling import announce_compilation, compile_aside
-
     check_output(args.output)
     check_output(args.plot)
     if args.plot is not None:
@@ -109,15 +107,13 @@ def run(args: argparse.Namespace) -> int:
         for option in _NEED_DATA:
             if getattr(args, option) is not None:
                 raise OptionError(f"--{option.replace('_', '-')} needs DATA; without it, train runs its demonstration.")
-        if not args.quiet:
-            announce_compilation()
-        compile_aside()
+        _hush(args)
         return run_demonstration(args)
     # Options that cannot be are found before the data is read, which says the task if nothing else does.
     make_model(args, args.task or _early_task(args))
     data = read_data(args.data, args)
     model = make_model(args, data.task, **data.parameters)
-    compile_aside()
+    _hush(args)
     model.fit(data.inputs, data.targets)
     if data.feature_names is not None:
         model._feature_names = data.feature_names
@@ -130,6 +126,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(args, model, data, test, saved)
     return exit_code([model.result_])
+
+
+def _hush(args: argparse.Namespace) -> None:
+    if args.quiet:
+        from maxmargin import jit
+
+        jit.silence()
 
 
 def scale_or_number(text: str) -> float | str:

@@ -375,10 +375,8 @@ def solve_path(estimator: Any, solver: Any, problem: Any, Cs: set[float], state:
 def _monitor(verbose: int) -> ProgressMonitor | None:
     if not verbose:
         return None
-    from maxmargin.reporting.compiling import announce_compilation
     from maxmargin.reporting.progress import ProgressMonitor
 
-    announce_compilation()
     return ProgressMonitor()
 
 

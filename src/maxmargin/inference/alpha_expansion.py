@@ -48,7 +48,7 @@ from maxmargin.inference.graph_cut import (
     structure_faults,
     workspace,
 )
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     K_SIZE,

@@ -53,7 +53,7 @@ from maxmargin.inference.graph_cut import (
     roof_dual,
     workspace,
 )
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import L_VARIABLES, STATES, STRUCTURE, TABLES, VARIABLES
 

@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError, TooLargeError
 from maxmargin.inference.contract import check_temperature
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.parallel.threads import run_shards
 from maxmargin.problems.layout import offsets
 

@@ -78,7 +78,7 @@ from numpy.typing import NDArray
 from maxmargin.errors import OptionError
 from maxmargin.inference.contract import MapResult, Marginals, check_numbers, once_per_structures, raise_infeasible
 from maxmargin.inference.rounding import improve
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_DELTA,

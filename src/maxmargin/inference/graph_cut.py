@@ -77,7 +77,7 @@ from maxmargin.inference.contract import (
     raise_infeasible,
 )
 from maxmargin.inference.rounding import HALF_UP, REPAIR, SCHEMES, check_rounding
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_SCOPE,

@@ -32,7 +32,7 @@ import numpy as np
 
 from maxmargin.errors import OptionError
 from maxmargin.inference.contract import MapResult, Marginals, check_numbers, check_refusal, unbounded_result
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_SCOPE,

@@ -53,7 +53,7 @@ from maxmargin.inference.contract import (
     raise_infeasible,
     unbounded_result,
 )
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_DELTA,

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     I_FACTOR,

@@ -40,7 +40,7 @@ from maxmargin.inference.trees import (
     Trees,
     schedule,
 )
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     L_STATES,

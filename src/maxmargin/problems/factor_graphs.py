@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.problems.features import Features
 from maxmargin.problems.layout import (
     F_ROW,

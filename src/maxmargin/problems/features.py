@@ -30,7 +30,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.kernels import inner
+from maxmargin.jit import inner
 
 #: A dense matrix of at least so many columns, of which less than this share is not 0, is held in compressed rows: loops over it
 #: are faster, and it takes less room. The same data has the same scores either way, to the bit.

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.features import score_row
 from maxmargin.problems.templates import TABLE, Structure, Template
 

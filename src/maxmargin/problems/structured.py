@@ -58,7 +58,7 @@ from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError
-from maxmargin.kernels import inner
+from maxmargin.jit import inner
 from maxmargin.problems.layout import (
     K_ARITY,
     K_DATA,

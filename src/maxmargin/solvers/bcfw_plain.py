@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.problems.layout import (
     F_ROW,
     L_BUFFER,

@@ -34,7 +34,7 @@ from maxmargin.inference.graph_cut import (
     workspace,
 )
 from maxmargin.inference.trees import Schedule, max_product_one
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.layout import (
     F_ROW,
     F_TABLE,

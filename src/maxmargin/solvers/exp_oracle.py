@@ -47,7 +47,7 @@ from maxmargin.inference.batches import run_of_examples
 from maxmargin.inference.choice import choose_marginals
 from maxmargin.inference.contract import check_temperature
 from maxmargin.inference.trees import schedule, sum_product_one
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.columns import columns_of
 from maxmargin.problems.factor_graphs import FactorGraphs

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
 from maxmargin.inference.trees import schedule, sum_product_one
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import (
     F_ROW,

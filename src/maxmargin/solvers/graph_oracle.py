@@ -19,7 +19,7 @@ from maxmargin.inference.choice import choose_oracle
 from maxmargin.inference.contract import MapResult, Relaxed
 from maxmargin.inference.graph_cut import network
 from maxmargin.inference.trees import T_TABLE, schedule
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.features import Features
 from maxmargin.problems.layout import (

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.solvers.exp_oracle import ExpRun
 from maxmargin.solvers.loop import Solver, State

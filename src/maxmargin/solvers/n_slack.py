@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.solvers.bundle import check_certificate, check_family, check_rounds, family_of
 from maxmargin.solvers.joint_oracle import PlaneCache, joint_oracle

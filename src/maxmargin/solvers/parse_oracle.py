@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.parse_forests import ParseForests, _gather
 from maxmargin.solvers.oracles import MeanPlane

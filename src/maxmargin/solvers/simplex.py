@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.kernels import inner
+from maxmargin.jit import inner
 
 
 @inner

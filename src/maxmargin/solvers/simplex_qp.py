@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 
 #: Share of the diagonal of H that is added to it.
 SHIFT = 1e-13

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from maxmargin.inference import Engine
 from maxmargin.inference.exhaustive import joint_states
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_TABLE,

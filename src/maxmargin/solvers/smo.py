@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference.trees import max_product_one, schedule
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.layout import (
     F_ROW,
     F_TABLE,

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.kernels import inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.features import add_row
 from maxmargin.problems.layout import (
     F_DELTA,

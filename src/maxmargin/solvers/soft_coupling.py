@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.problems.layout import (
     F_TABLE,
     FACTORS,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import KernelFeatures, add_row, score_row
 from maxmargin.problems.layout import (

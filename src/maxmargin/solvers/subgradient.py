@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.problems.layout import (
     F_ROW,
     L_BUFFER,

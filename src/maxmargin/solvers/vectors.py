@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.parallel.threads import map_shards
 
 #: Entries of a range.

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.kernels import kernel
+from maxmargin.jit import kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.solvers.simplex_qp import solve_simplex_qp
 from maxmargin.solvers.vectors import clear, scatter
