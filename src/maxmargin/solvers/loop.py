@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import warnings
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable
@@ -48,13 +49,15 @@ class State:
     data: int = 0
     #: Whether what it holds belongs to the relaxed problem: that bounds the relaxation, and nothing else.
     relaxed: bool = False
+    #: How far the bounds may cross by rounding alone, in units of the larger of 1 and the primal value.
+    rounding: float = 1e-12
     history: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def gap(self) -> float:
-        """Primal minus dual; where they meet, rounding may leave them crossed by a hair, which is 0."""
+        """Primal minus dual; where they meet, rounding may leave them crossed by a little, which is 0."""
         gap = self.primal - self.dual
-        return 0.0 if math.isfinite(gap) and -1e-12 * max(1.0, abs(self.primal)) <= gap < 0.0 else gap
+        return 0.0 if math.isfinite(gap) and -self.rounding * max(1.0, abs(self.primal)) <= gap < 0.0 else gap
 
     @property
     def nbytes(self) -> int:
@@ -132,13 +135,22 @@ class Run(ABC, Generic[S]):
 
     def result(self, now: S, status: Status) -> Result:
         """The outcome: the weights of the best primal value and the best bounds seen."""
+        dual, gap, certificate = min(now.dual, now.primal), now.gap, self.certificate
+        if gap < 0.0:
+            dual, gap, certificate = -math.inf, math.inf, "none"
+            warnings.warn(
+                f"The bounds crossed (primal {now.primal!r}, dual {now.dual!r}): rounding is larger than what is left of the gap, "
+                "and nothing is certified. Scale the features, or choose a smaller C.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         return Result(
             status=status,
             weights=self.weights(now),
             primal=now.primal,
-            dual=now.dual,
-            gap=now.gap,
-            certificate=self.certificate,
+            dual=dual,
+            gap=gap,
+            certificate=certificate,
             n_passes=now.n_passes,
             n_oracle_calls=now.n_oracle_calls,
             seconds=now.seconds,
@@ -249,6 +261,8 @@ class Solver(ABC):
                 )
             now = run.begin(state if state is not None and state.data == data else None)
             now.data, now.relaxed = data, run.certificate == "relaxed"
+            # Of sums of a few thousand terms, and of one over all examples.
+            now.rounding = 2.0**-52 * (4096 + problem.n_examples)
         started = saved = time.perf_counter()
         deadline = math.inf if max_seconds is None else started + max_seconds
         status = run.verdict(now, tol, max_passes) if resumed else None
