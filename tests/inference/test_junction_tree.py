@@ -18,6 +18,7 @@ from maxmargin.inference.junction_tree import (
     _eliminate,
     _memory,
     _missing_edges,
+    _OverError,
     _room,
     _tree,
 )
@@ -385,12 +386,14 @@ def test_wide_graphs_are_refused_by_example():
     wide, easy = ([2] * 31, complete(31)), ([2] * 3, cycle(3))
     graphs = batch([easy, wide], [0, 0, 0, 1, 0])
     assert JunctionTree().refusal(graphs) == (
-        "Example 3: its graph has an induced width of 30 under the best elimination order found, so its tables would "
-        "take 17.2 GB; at most 134 MB (limit=16777216 entries) are allowed."
+        "Example 3: its graph has an induced width of at least 30 under the best elimination order found, so its tables "
+        "would take at least 17.2 GB; at most 134 MB (limit=16777216 entries) are allowed."
     )
     scores = Scores(np.zeros(graphs.example_states[-1]), np.zeros(graphs.example_tables[-1]))
     for method in (JunctionTree().maximise, JunctionTree().marginals):
-        with pytest.raises(TooLargeError, match=r"Example 3: its graph has an induced width of 30 .* 17\.2 GB"):
+        with pytest.raises(
+            TooLargeError, match=r"Example 3: its graph has an induced width of at least 30 .* 17\.2 GB"
+        ):
             method(graphs, scores)
     assert JunctionTree().refusal(graphs.take([3, 0])).startswith("Example 0: ")
     assert JunctionTree(limit=2**31 + 2).refusal(graphs) is None
@@ -408,6 +411,8 @@ def test_astronomical_tables():
     np.testing.assert_array_equal(JunctionTree().width(graphs), [149, 2, 69])
     np.testing.assert_array_equal(JunctionTree().entries(graphs), [np.inf, 10, np.inf])
     assert "induced width of 149 " in JunctionTree(limit=2**60).refusal(graphs)
+    anew = batch([([5] * 150, complete(150))])
+    assert "induced width of at least 149 " in JunctionTree(limit=2**60).refusal(anew)
     # 8 * 5^150 = 5.6 * 10^105.
     assert "would take about 10^96 GB; at most about 10^9 GB" in JunctionTree(limit=2**60).refusal(graphs)
     # Too many digits to be written out: 8 * 3^20000 = 2.1 * 10^9543.
@@ -415,6 +420,51 @@ def test_astronomical_tables():
     part = graphs.take([1])
     scores = normal_scores(np.random.default_rng(0), part)
     check_map(part, scores, Exhaustive().maximise(part, scores).values)
+
+
+def test_large_pictures_are_refused_at_once():
+    # A grid of 200 x 200: stopping at the first tables over the limit takes seconds less than the whole elimination.
+    at = np.arange(200 * 200).reshape(200, 200)
+    edges = np.concatenate([np.c_[a.ravel(), b.ravel()] for a, b in ((at[:, :-1], at[:, 1:]), (at[:-1], at[1:]))])
+    sets = [set() for _ in range(at.size)]
+    for a, b in edges.tolist():
+        sets[a].add(b)
+        sets[b].add(a)
+    graphs = batch([([4] * at.size, [tuple(edge) for edge in edges.tolist()])])
+    found = JunctionTree(2**22).refusal(graphs)
+    assert "induced width of at least " in found
+    assert Exhaustive().refusal(graphs) == (
+        "Example 0 has about 10^24082 joint states; exhaustive search tries at most 1048576."
+    )
+    # Both orders stop long before the end, and what is said of them is true of the whole ones.
+    for fill_first in (True, False):
+        with pytest.raises(_OverError) as over:
+            _eliminate(sets, _missing_edges(sets), [4] * at.size, fill_first, 2**22)
+        width, entries, filled = over.value.args
+        assert filled
+        assert 2**22 < entries < 2**24
+        assert width < 12
+
+
+@pytest.mark.parametrize("fill_first", [True, False])
+def test_an_order_stops_only_where_it_is_too_large(fill_first):
+    rng = np.random.default_rng(5)
+    stopped = 0
+    for density in np.linspace(0.1, 0.8, 30):
+        n = int(rng.integers(2, 14))
+        n_states, edges = rng.integers(2, 5, n).tolist(), random_edges(rng, n, density)
+        sets = [{b for a, b in [*edges, *((j, i) for i, j in edges)] if a == v} for v in range(n)]
+        order, later, _ = _eliminate(sets, _missing_edges(sets), n_states, fill_first)
+        whole = _clique_tree(order, later, n_states)
+        for most in (8, 64, whole.entries - 1, whole.entries):
+            try:
+                assert _eliminate(sets, _missing_edges(sets), n_states, fill_first, most)[:2] == (order, later)
+            except _OverError as over:
+                width, entries, _ = over.args
+                stopped += 1
+                assert most < entries <= whole.entries
+                assert width <= whole.width
+    assert stopped > 20
 
 
 def test_factors_without_tables_are_refused():
@@ -437,7 +487,7 @@ def test_the_limit_in_small_units():
     assert sentence.format("144 bytes", "136 bytes", 17) in JunctionTree(limit=17).refusal(graphs)
     assert JunctionTree(limit=18).refusal(graphs) is None
     graphs = batch([([2] * 10, complete(10))])
-    assert sentence.format("8.21 kB", "8 kB", 1000) in JunctionTree(limit=1000).refusal(graphs)
+    assert sentence.format("at least 8.19 kB", "8 kB", 1000) in JunctionTree(limit=1000).refusal(graphs)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2.5, 2**60 + 1, True, "large", None])

@@ -242,7 +242,7 @@ def _over_shards(
 
     work = graphs.example_states + graphs.example_tables
     cuts = np.unique(np.searchsorted(work, np.linspace(0, work[-1], count + 1))).tolist()
-    return map_shards(of_shard, list(itertools.pairwise(cuts)), threads)
+    return map_shards(of_shard, list(itertools.pairwise(cuts)), threads, pausing=True)
 
 
 def _threads(engine: object, n_jobs: int | None) -> int:

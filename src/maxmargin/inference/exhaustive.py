@@ -105,8 +105,10 @@ class Exhaustive:
             return None
         m = int(over[0])
         structure = graphs.structures[graphs.structure_of[m]]
-        n_states = math.prod(graphs.variable_templates[t].n_states[0] for t in structure.variable_templates)
-        shown = str(n_states) if n_states < 10**15 else f"about 10^{len(str(n_states)) - 1}"
+        n_states = [graphs.variable_templates[t].n_states[0] for t in structure.variable_templates]
+        # A picture's number of labelings has too many digits to be written, or even worked out.
+        digits = math.fsum(map(math.log10, n_states))
+        shown = str(math.prod(n_states)) if digits < 15 else f"about 10^{math.floor(digits + 1e-9)}"
         return f"Example {m} has {shown} joint states; exhaustive search tries at most {self.limit}."
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:

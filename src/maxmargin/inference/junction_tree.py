@@ -50,7 +50,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
-from math import log10, prod
+from math import inf, log10, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,16 +152,19 @@ class JunctionTree:
         structured = graphs.refuse_structured(self.name)
         if structured is not None:
             return structured
-        over = np.flatnonzero(self.entries(graphs) > self.limit)
-        if len(over) == 0:
-            return None
-        m = int(over[0])
-        found = _eliminations(graphs)[graphs.structure_of[m]]
-        return (
-            f"Example {m}: its graph has an induced width of {found.width} under the best elimination order found, so "
-            f"its tables would take {_memory(found.entries)}; at most {_memory(self.limit)} (limit={self.limit} "
-            "entries) are allowed."
-        )
+        trials: dict[int, Elimination] = {}
+        for m, s in enumerate(graphs.structure_of.tolist()):
+            if s not in trials:
+                trials[s] = _trial(graphs, s, self.limit)
+            found = trials[s]
+            if found.entries > self.limit:
+                most = "" if found.cliques else "at least "
+                return (
+                    f"Example {m}: its graph has an induced width of {most}{found.width} under the best elimination order "
+                    f"found, so its tables would take {most}{_memory(found.entries)}; at most {_memory(self.limit)} "
+                    f"(limit={self.limit} entries) are allowed."
+                )
+        return None
 
     def width(self, graphs: FactorGraphs) -> NDArray[np.int64]:
         """Induced width (M,) of each example's graph under the best elimination order found."""
@@ -211,8 +214,22 @@ def _memory(entries: int) -> str:
 
 
 @once_per_structures
-def _eliminations(graphs: FactorGraphs) -> list[Elimination]:
-    return [_elimination(structure, _n_states(graphs, structure)) for structure in graphs.structures]
+def _trials(graphs: FactorGraphs) -> dict[int, Elimination]:
+    """What is known of each structure: its clique tree, or from where on its tables were found to be too large."""
+    return {}
+
+
+def _trial(graphs: FactorGraphs, s: int, most: float = inf) -> Elimination:
+    """The clique tree of a structure; without cliques, and with bounds from below, if it has more than `most` entries."""
+    known, structure = _trials(graphs), graphs.structures[s]
+    found = known.get(s)
+    if found is None or (not found.cliques and found.entries <= most):
+        found = known[s] = _elimination(structure, _n_states(graphs, structure), most)
+    return found
+
+
+def _eliminations(graphs: FactorGraphs, most: float = inf) -> list[Elimination]:
+    return [_trial(graphs, s, most) for s in range(len(graphs.structures))]
 
 
 @once_per_structures
@@ -225,8 +242,12 @@ def _n_states(graphs: FactorGraphs, structure: Structure) -> list[int]:
     return [graphs.variable_templates[t].n_states[0] for t in structure.variable_templates]
 
 
-def _elimination(structure: Structure, n_states: list[int]) -> Elimination:
-    """The better one of two orders."""
+class _OverError(Exception):
+    """An order has more entries than it may have."""
+
+
+def _elimination(structure: Structure, n_states: list[int], most: float = inf) -> Elimination:
+    """The better one of two orders; without cliques, and with bounds from below, if both have more than `most` entries."""
     neighbours: list[set[int]] = [set() for _ in n_states]
     for scope in structure.scope_lists():
         for v in scope:
@@ -234,14 +255,20 @@ def _elimination(structure: Structure, n_states: list[int]) -> Elimination:
     for v, near in enumerate(neighbours):
         near.discard(v)
     fill = _missing_edges(neighbours)
-    order, later, filled = _eliminate(neighbours, fill, n_states, fill_first=True)
-    best = _clique_tree(order, later, n_states)
-    # Without new edges the cliques are the graph's own, and no order has smaller ones; and where no memory would do, the
-    # other order would not save it.
-    if filled and best.entries <= MOST_ENTRIES:
-        order, later, _ = _eliminate(neighbours, fill, n_states, fill_first=False)
-        best = min(best, _clique_tree(order, later, n_states), key=lambda one: one.entries)
-    return best
+    found: list[Elimination] = []
+    for fill_first in (True, False):
+        try:
+            order, later, filled = _eliminate(neighbours, fill, n_states, fill_first, most)
+            found.append(_clique_tree(order, later, n_states))
+        except _OverError as over:
+            width, entries, filled = over.args
+            found.append(Elimination([], width, entries))
+        # Without new edges the cliques are the graph's own, and no order has smaller ones; and where no memory would do, the
+        # other order would not save it.
+        if not filled or (found[0].cliques and found[0].entries > MOST_ENTRIES):
+            break
+    whole = [one for one in found if one.cliques]
+    return min(whole or found, key=lambda one: one.entries)
 
 
 def _missing_edges(neighbours: list[set[int]]) -> list[int]:
@@ -253,9 +280,13 @@ def _missing_edges(neighbours: list[set[int]]) -> list[int]:
 
 
 def _eliminate(
-    neighbours: list[set[int]], missing: list[int], n_states: list[int], fill_first: bool
+    neighbours: list[set[int]], missing: list[int], n_states: list[int], fill_first: bool, most: float = inf
 ) -> tuple[list[int], list[set[int]], bool]:
-    """The order, the neighbours of each variable when it is eliminated, and whether edges were added."""
+    """The order, the neighbours of each variable when it is eliminated, and whether edges were added.
+
+    Stops as soon as the cliques have more than `most` entries: with the largest width so far, the entries, and whether edges
+    were added.
+    """
     near, fill = [set(one) for one in neighbours], list(missing)
     size = [n * _size(one, n_states) for n, one in zip(n_states, near, strict=True)]
     order, filled = [], False
@@ -266,6 +297,7 @@ def _eliminate(
     queue = [key(v) for v in range(len(near))]
     heapify(queue)
     done = [False] * len(near)
+    width = entries = 0
     while queue:
         entry = heappop(queue)
         v = entry[2]
@@ -276,8 +308,13 @@ def _eliminate(
         order.append(v)
         around = near[v]
         changed = set(around)
+        width = max(width, len(around))
         if fill[v]:
-            filled = True
+            # A clique that needs a new edge is part of no earlier one, and none of the later ones has v: it is maximal.
+            entries, filled = entries + size[v], True
+        if max(entries, size[v]) > most:
+            raise _OverError(width, max(entries, size[v]), filled)
+        if fill[v]:
             for a in around:
                 for b in around - near[a]:
                     if a < b:
@@ -352,7 +389,7 @@ def _tree(graphs: FactorGraphs) -> Tree:
     for s, (structure, found) in enumerate(zip(graphs.structures, _eliminations(graphs), strict=True)):
         tables = messages = largest = 0
         # A batch may share structures with one that this engine refuses.
-        if found.entries <= MOST_ENTRIES:
+        if found.cliques and found.entries <= MOST_ENTRIES:
             n_states = _n_states(graphs, structure)
             state = a.variables[a.structures[s, S_VARIABLES] : a.structures[s + 1, S_VARIABLES], V_STATE].tolist()
             table = a.factors[a.structures[s, S_FACTORS] : a.structures[s + 1, S_FACTORS], F_TABLE].tolist()

@@ -50,6 +50,7 @@ from maxmargin.inference.contract import (
     raise_infeasible,
 )
 from maxmargin.inference.rounding import TOLERANCE, check_rounding, round_marginals
+from maxmargin.parallel.threads import pause
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_SCOPE,
@@ -135,6 +136,7 @@ class LinearProgram:
             models = self._models(graphs)
             # By structure, so that a model is used for all its examples before another one can push it out.
             for m in np.argsort(graphs.structure_of, kind="stable").tolist():
+                pause()
                 here = slice(states[m], states[m + 1])
                 theta = np.concatenate([scores.variables[here], scores.factors[tables[m] : tables[m + 1]]])
                 if not (theta < np.inf).all():

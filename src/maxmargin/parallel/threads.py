@@ -2,14 +2,20 @@
 
 Shards depend on the examples alone, and each gives, or writes, its own part of the output, so results do not depend on
 the number of threads.
+
+A limit of time or Ctrl-C reaches long loops through `stopping`: inside it, `pause`, which loops over examples call between two of
+them, raises `Stopped` once the question whether to stop is answered with yes. Only questions to oracles pause, which change
+nothing that a solver keeps but what is right whenever they end.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import TypeVar
 
@@ -20,6 +26,33 @@ from maxmargin.errors import OptionError
 T = TypeVar("T")
 
 _SHARDS = 16
+_question: ContextVar[Callable[[], bool] | None] = ContextVar("maxmargin_stop", default=None)
+
+
+class Stopped(Exception):
+    """Someone asked to stop, and the answer is not complete."""
+
+
+@contextmanager
+def stopping(stop: Callable[[], bool]) -> Iterator[None]:
+    """Let `stop` end the loops that pause."""
+    token = _question.set(stop)
+    try:
+        yield
+    finally:
+        _question.reset(token)
+
+
+def asked_to_stop() -> bool:
+    """Whether to stop as soon as possible."""
+    stop = _question.get()
+    return stop is not None and stop()
+
+
+def pause() -> None:
+    """Raise `Stopped` if that is asked for."""
+    if asked_to_stop():
+        raise Stopped
 
 
 def n_threads(n_jobs: int | None) -> int:
@@ -40,11 +73,16 @@ def run_shards(function: Callable[[int, int], None], n_examples: int, threads: i
     map_shards(function, list(itertools.pairwise(cuts)), threads)
 
 
-def map_shards(function: Callable[[int, int], T], shards: Sequence[tuple[int, int]], threads: int) -> list[T]:
+def map_shards(
+    function: Callable[[int, int], T], shards: Sequence[tuple[int, int]], threads: int, pausing: bool = False
+) -> list[T]:
     """Call function(begin, end) for every shard; the answers are in the order of the shards.
 
-    The error of the first shard that has one is raised, and shards that have not begun by then never do.
+    The error of the first shard that has one is raised, and shards that have not begun by then never do. With `pausing`, a
+    request to stop is such an error.
     """
+    if pausing and _question.get() is not None:
+        return map_shards(_pausing(function), shards, threads)
     if threads <= 1 or len(shards) <= 1:
         return [function(begin, end) for begin, end in shards]
     started = [_pool(threads).submit(function, begin, end) for begin, end in shards]
@@ -55,6 +93,19 @@ def map_shards(function: Callable[[int, int], T], shards: Sequence[tuple[int, in
             one.cancel()
         wait(started)
         raise
+
+
+def _pausing(function: Callable[[int, int], T]) -> Callable[[int, int], T]:
+    # Threads of the pool have a context of their own.
+    stop = _question.get()
+    assert stop is not None
+
+    def call(begin: int, end: int) -> T:
+        with stopping(stop):
+            pause()
+            return function(begin, end)
+
+    return call
 
 
 @lru_cache

@@ -32,18 +32,19 @@ labelings bound the exact problem from below and the bounds do so from above, th
 from __future__ import annotations
 
 import math
-import time
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin import jit
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
-from maxmargin.parallel.threads import map_shards
+from maxmargin.parallel.threads import Stopped, map_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import L_BUFFER, offsets
 from maxmargin.problems.statistics import row_grams, statistics_sizes
@@ -259,18 +260,23 @@ class BlockRun(ProximalRun[B]):
 
     def one_pass(self, now: B, stop: Callable[[], bool]) -> None:
         """As many visits as there are examples, and whatever else pays."""
-        clock = time.perf_counter()
+        clock = jit.clock()
         self.step_lam = now.step_lam
         if self.step_lam > self.lam and now.n_passes > 0 and now.n_passes % _CENTRE_PASSES == 0:
             self.move_centre(now)
         rng = np.random.default_rng([self.seed, 0, now.n_passes])
-        self.visits(now, rng, stop)
+        try:
+            self.visits(now, rng, stop)
+        except Stopped:
+            # Every visit leaves blocks and weights that fit each other.
+            now.seconds += jit.clock() - clock
+            raise
         now.n_passes += 1
         if self.solver.averaging:
             share = 2.0 / (now.n_passes + 1)
             now.mean_v += share * (now.w_v - now.mean_v)
             now.mean_f += share * (now.w_f - now.mean_f)
-        now.seconds += time.perf_counter() - clock
+        now.seconds += jit.clock() - clock
 
     def visits(self, now: B, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
         """The visits of a pass."""
@@ -325,7 +331,7 @@ class BlockRun(ProximalRun[B]):
 
     def check(self, now: B, off_schedule: bool = False) -> None:
         """Ask the oracle about every example at the same weights: the mean of the gaps is the gap, and all planes are kept."""
-        clock = time.perf_counter()
+        clock = jit.clock()
         self.step_lam = now.step_lam
         linear, r_v, r_f = self.dual_point(now)
         self.raise_dual(now, linear, r_v, r_f)
@@ -333,9 +339,9 @@ class BlockRun(ProximalRun[B]):
         share = self.lam / self.step_lam
         now.w_v[:], now.w_f[:] = share * r_v + (1.0 - share) * now.centre_v, share * r_f + (1.0 - share) * now.centre_f
         # What the oracle finds here the passes go on with, so it counts as theirs.
-        asking = time.perf_counter()
+        asking = jit.clock()
         self.look_at(now, np.arange(self.problem.n_examples))
-        asking = time.perf_counter() - asking
+        asking = jit.clock() - asking
         now.seconds += asking
         best = now.w_v, now.w_f
         # A block's gap is its hinge minus the mean slope of its planes, and those add up to this.
@@ -352,7 +358,7 @@ class BlockRun(ProximalRun[B]):
             now.best_v[:], now.best_f[:] = best
         if not off_schedule:
             now.next_check = now.n_passes + 1 + now.n_passes // 8
-        now.monitor_seconds += time.perf_counter() - clock - asking
+        now.monitor_seconds += jit.clock() - clock - asking
         now.write_line(block_gap=self.mean(now.gaps), **self.line(now))
 
     def look_at(self, now: B, examples: NDArray[np.int64]) -> None:
@@ -366,6 +372,7 @@ class BlockRun(ProximalRun[B]):
                 lambda begin, end: self.oracle.most_violated(now.w_v, now.w_f, examples[begin:end]),
                 shards[k : k + 16],
                 self.threads,
+                pausing=True,
             )
             for (begin, end), planes in zip(shards[k : k + 16], found, strict=True):
                 self.visit_with(planes, now, examples[begin:end], rules, counts)
@@ -423,17 +430,18 @@ class PlaneRun(BlockRun[PlaneState]):
         A unit of a plane's mass changes its own slope by |psi|^2 / (lam M), and slopes are of the size of ell: their ratio is
         the condition of coordinate ascent.
         """
-        clock = time.perf_counter()
+        clock = jit.clock()
         n = self.problem.n_examples
         some = np.sort(np.random.default_rng([self.seed, 1]).permutation(n)[:_FIRST_LOOK])
-        self.look_at(now, some)
+        with suppress(Stopped):
+            self.look_at(now, some)
         newest = now.n_planes[some] - 1
         chosen, at = some[newest > 0], newest[newest > 0]
         ell = np.abs(now.ell[chosen, at])
         if self.corrective and len(chosen) and ell.sum() > 0.0:
             condition = self.scale * float(now.gram[chosen, at, at].sum() / ell.sum())
             now.step_lam = self.lam * min(max(1.0, condition**_EXPONENT), _STRONGEST)
-        now.seconds += time.perf_counter() - clock
+        now.seconds += jit.clock() - clock
 
     def dual_point(self, now: PlaneState) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """The linear part of f at the planes' masses, and their weights."""

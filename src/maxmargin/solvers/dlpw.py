@@ -29,7 +29,6 @@ a visit touches only the features of its example.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
@@ -38,6 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin import jit
 from maxmargin.errors import OptionError
 from maxmargin.jit import inner, kernel
 from maxmargin.parallel.threads import run_shards
@@ -234,7 +234,7 @@ class DLPWRun(Run[DLPWState]):
 
     def one_pass(self, now: DLPWState, stop: Callable[[], bool]) -> None:
         """Visit all examples in random order, in pieces that can be interrupted."""
-        clock = time.perf_counter()
+        clock = jit.clock()
         n = self.problem.n_examples
         order = np.random.default_rng([self.seed, 0, now.n_passes]).permutation(n)
         size = max(1, int(5_000_000 * n / (1 + self.problem.example_tables[-1] + self.problem.example_states[-1])))
@@ -244,7 +244,7 @@ class DLPWRun(Run[DLPWState]):
                 break
         now.n_oracle_calls += self.solver.message_rounds * self.n_blocks
         now.n_passes += 1
-        now.seconds += time.perf_counter() - clock
+        now.seconds += jit.clock() - clock
 
     def visit(self, now: DLPWState, order: NDArray[np.int64]) -> None:
         """Visit the examples in order."""
@@ -259,7 +259,7 @@ class DLPWRun(Run[DLPWState]):
 
     def check(self, now: DLPWState, off_schedule: bool = False) -> None:
         """Bound the optimum from both sides, keep the better of last and average, and write a line of history."""
-        clock = time.perf_counter()
+        clock = jit.clock()
         last, average = (self.upper(now, w_v, w_f) for w_v, w_f in ((now.w_v, now.w_f), (now.average_v, now.average_f)))
         if min(last, average) < now.primal:
             now.primal = min(last, average)
@@ -268,7 +268,7 @@ class DLPWRun(Run[DLPWState]):
         self.raise_dual(now)
         if not off_schedule:
             now.next_check = now.n_passes + max(1, now.n_passes // 5)
-        now.monitor_seconds += time.perf_counter() - clock
+        now.monitor_seconds += jit.clock() - clock
         now.write_line(last=last, average=average)
 
     def upper(self, now: DLPWState, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:

@@ -48,7 +48,7 @@ from maxmargin.inference.choice import choose_marginals
 from maxmargin.inference.contract import check_temperature
 from maxmargin.inference.trees import schedule, sum_product_one
 from maxmargin.jit import inner, kernel
-from maxmargin.parallel.threads import map_shards
+from maxmargin.parallel.threads import map_shards, pause
 from maxmargin.problems.columns import columns_of
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import KernelFeatures, score_row
@@ -221,7 +221,7 @@ class FactorGraphExpOracle:
                 add_tree_marginals(p.arrays, *self.features, w_v, w_f, self.schedule, temperature, chosen, *out, values)
             )
 
-        ell = sum(map_shards(sum_of, self.shards, threads)) / self.n_examples
+        ell = sum(map_shards(sum_of, self.shards, threads, pausing=True)) / self.n_examples
         wrong = np.flatnonzero(~np.isfinite(values))
         if len(wrong):
             raise OptionError(
@@ -249,6 +249,7 @@ class FactorGraphExpOracle:
         p, ell = self.problem, 0.0
         entries = p.example_states + p.example_tables
         while begin < end:
+            pause()
             stop = int(np.searchsorted(entries, entries[begin] + _ENTRIES, side="right")) - 1
             stop = min(end, max(begin + 1, stop))
             part = run_of_examples(p, begin, stop)

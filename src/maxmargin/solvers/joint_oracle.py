@@ -173,7 +173,7 @@ class JointOracle:
 
         left = list(range(len(self.shards)))
         while left:
-            map_shards(search, [(shard, shard) for shard in left], 1 if self.sequential else threads)
+            map_shards(search, [(shard, shard) for shard in left], 1 if self.sequential else threads, pausing=True)
             left = [shard for shard in left if done[shard] < self.shards[shard][1]]
             if left:
                 cache = cache.with_room(self.shards, self.widest)
@@ -358,7 +358,7 @@ class SingleJointOracle(GraphJointOracle):
 
         ell = 0.0
         self.out[:] = 0.0
-        for more, psi in map_shards(sum_of, self.oracle.shards, threads):
+        for more, psi in map_shards(sum_of, self.oracle.shards, threads, pausing=True):
             ell += more
             self.out += psi
         plane = JointPlane(*nonzeros(self.out, 1.0 / self.n_examples, threads), ell / self.n_examples, hinges)

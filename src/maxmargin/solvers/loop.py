@@ -5,26 +5,34 @@ during a run is the *state*, a dataclass of arrays and numbers that derives from
 disk and nothing else. A check bounds the optimum from both sides; checks come ever more rarely, as the run decides
 (``next_check``). A check that is not due (the run stops between two) leaves no trace in the checkpoint: a longer run would not
 have had it.
+
+Limits
+------
+Seconds are those of `jit.clock`, which stands still while kernels are compiled. `max_seconds` counts from the call of `solve`.
+When they are over, or Ctrl-C is pressed, the pass ends at the next example (parallel/threads.py), and a last check has one second
+more. A check that does not end by then is given up: what was certified before stays. A run that has no complete check at all
+says what is known of w = 0 without inference, or that it knows nothing (a primal of inf).
 """
 
 from __future__ import annotations
 
 import math
 import os
-import time
 import warnings
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin import jit
 from maxmargin.errors import OptionError
 from maxmargin.formats.atomic import check_writable
-from maxmargin.parallel.threads import n_threads
+from maxmargin.parallel.threads import Stopped, n_threads, stopping
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import KernelFeatures
 from maxmargin.solvers.interrupt import Interruptible
@@ -75,6 +83,9 @@ class State:
 
 
 S = TypeVar("S", bound=State)
+
+#: Seconds that the last check may take when the time is over.
+_GRACE = 1.0
 
 
 class Run(ABC, Generic[S]):
@@ -216,7 +227,8 @@ class Solver(ABC):
         tol : float
             Certified gap to stop at, in units of the task loss.
         max_passes, max_seconds : int, float
-            Other reasons to stop; seconds of the algorithm and its monitoring.
+            Other reasons to stop; seconds of the algorithm and its monitoring, not of compilation. They are kept to within a second
+            or one call of the oracle for one example, whichever is longer.
         random_state : int, generator or None
         n_jobs : int
             Threads; results do not depend on it.
@@ -226,6 +238,8 @@ class Solver(ABC):
         state : State
             State of an earlier run on a problem of the same shape, to start from; C may differ.
         """
+        started, compiled = jit.clock(), jit.compile_seconds()
+        deadline = math.inf if max_seconds is None else started + max_seconds
         if not getattr(problem, "has_labels", True):
             raise OptionError("This problem has no labels to learn from.")
         if isinstance(getattr(problem, "variable_features", None), KernelFeatures) and not self.kernels:
@@ -259,12 +273,12 @@ class Solver(ABC):
                     "The earlier state belongs to the relaxed problem, and would certify what is not so of this one; start "
                     "without it (warm_start=False)."
                 )
-            now = run.begin(state if state is not None and state.data == data else None)
+            with stopping(lambda: jit.clock() >= deadline):
+                now = run.begin(state if state is not None and state.data == data else None)
             now.data, now.relaxed = data, run.certificate == "relaxed"
             # Of sums of a few thousand terms, and of one over all examples.
             now.rounding = 2.0**-52 * (4096 + problem.n_examples)
-        started = saved = time.perf_counter()
-        deadline = math.inf if max_seconds is None else started + max_seconds
+        saved = jit.clock()
         status = run.verdict(now, tol, max_passes) if resumed else None
         if status is not None and now.n_passes not in now.history.get("n_passes", []):
             run.check(now, off_schedule=True)
@@ -272,16 +286,24 @@ class Solver(ABC):
         talk.start(self.name, max_passes, tol)
         try:
             with Interruptible() as ctrl_c:
+                over = _Over(ctrl_c, deadline)
                 while status is None:
-                    run.one_pass(now, lambda: ctrl_c.asked or time.perf_counter() >= deadline)
-                    late = time.perf_counter() >= deadline
+                    with suppress(Stopped), stopping(over):
+                        run.one_pass(now, over)
+                    late = jit.clock() >= deadline
                     last = ctrl_c.asked or late or now.n_passes >= max_passes
                     if now.n_passes < now.next_check and not last:
                         continue
                     off_schedule = now.n_passes < now.next_check
                     if checkpoint is not None and off_schedule:
                         save_state(checkpoint, self.name, now, key)
-                    run.check(now, off_schedule)
+                    try:
+                        with stopping(over.with_grace):
+                            run.check(now, off_schedule)
+                    except Stopped:
+                        status = Status.INTERRUPTED if ctrl_c.asked else Status.TIME_LIMIT
+                        break
+                    late = late or jit.clock() >= deadline
                     go_on = talk.update(run.report(now, max_passes, tol))
                     status = run.verdict(now, tol, max_passes)
                     if status is None and (ctrl_c.asked or not go_on):
@@ -291,16 +313,57 @@ class Solver(ABC):
                     if (
                         checkpoint is not None
                         and not off_schedule
-                        and (status is not None or time.perf_counter() - saved > 30.0)
+                        and (status is not None or jit.clock() - saved > 30.0)
                     ):
                         save_state(checkpoint, self.name, now, key)
-                        saved = time.perf_counter()
+                        saved = jit.clock()
         except KeyboardInterrupt:
             # Pressed twice, or where the signal is not ours: what was certified before still holds.
             if not math.isfinite(now.primal):
                 raise
             status = Status.INTERRUPTED
         assert status is not None
+        if not math.isfinite(now.primal):
+            know_nothing(run, now)
         result = run.result(now, status)
+        result.compile_seconds = jit.compile_seconds() - compiled
         talk.stop(result.summary())
         return result
+
+
+class _Over:
+    """Whether the time is over or Ctrl-C was pressed."""
+
+    def __init__(self, ctrl_c: Interruptible, deadline: float) -> None:
+        self.ctrl_c, self.deadline = ctrl_c, deadline
+
+    def __call__(self) -> bool:
+        if self.ctrl_c.asked:
+            self.deadline = min(self.deadline, jit.clock())
+        return jit.clock() >= self.deadline
+
+    def with_grace(self) -> bool:
+        """Whether it was so a moment ago."""
+        return self() and jit.clock() >= self.deadline + _GRACE
+
+
+def know_nothing(run: Run[Any], now: State) -> None:
+    """Bounds of a run without a complete check.
+
+    No hinge is negative, so nothing is below 0. At w = 0 a hinge is the largest loss of a labeling, which is the sum of those of
+    its variables if nothing else is scored and nothing forbidden.
+    """
+    p = run.problem
+    now.dual = max(now.dual, 0.0)
+    if (
+        isinstance(p, FactorGraphs)
+        and getattr(run.solver, "objective", "margin") == "margin"
+        and not any(side.any() for side in (p.arrays.variable_scores, p.arrays.factor_scores))
+        and not any(side.any() for side in (p.arrays.variable_fixed, p.arrays.factor_fixed))
+        and not p.has_structured
+        and not run.weights(now).any()
+    ):
+        worst = np.maximum.reduceat(p.arrays.losses, p.state_starts())
+        now.primal = float(np.sum(p.arrays.weight * np.add.reduceat(worst, p.example_variables[:-1]))) / p.n_examples
+    if not now.history:
+        now.write_line()

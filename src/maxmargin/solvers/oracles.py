@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -26,10 +25,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from maxmargin import jit
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
 from maxmargin.jit import inner, kernel
-from maxmargin.parallel.threads import map_shards
+from maxmargin.parallel.threads import map_shards, pause
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import (
     F_ROW,
@@ -163,7 +163,7 @@ class FactorGraphOracle:
             return ell, *out
 
         ell, psi_v, psi_f = 0.0, *p.working_weights()
-        for more, more_v, more_f in map_shards(sum_of, self.shards, threads):
+        for more, more_v, more_f in map_shards(sum_of, self.shards, threads, pausing=True):
             ell += more
             psi_v += more_v
             psi_f += more_f
@@ -193,6 +193,7 @@ class FactorGraphOracle:
         p = self.problem
         size = max(1, _ENTRIES // (2 * int(p.arrays.largest[L_BUFFER]) + 1))
         for first in range(begin, end, size):
+            pause()
             chosen = np.arange(first, min(first + size, end))
             yield chosen, *self.graph.answer(w_v, w_f, chosen)
 
@@ -213,6 +214,7 @@ class PythonOracle:
         """The mean of the planes of largest slope at w; Python code runs in one thread."""
         psi, ell, hinges = np.zeros(self.n_weights), 0.0, np.empty(self.n_examples)
         for first in range(0, self.n_examples, _BATCH):
+            pause()
             piece = np.arange(first, min(first + _BATCH, self.n_examples))
             some, ells = self.planes(w, piece)
             psi += some.T @ self.weight[piece]
@@ -259,19 +261,21 @@ class OracleRun(Run[S]):
 
     def one_pass(self, now: S, stop: Callable[[], bool]) -> None:
         """One pass over the data."""
-        clock = time.perf_counter()
-        with self.keeping(now):
-            self.steps(now, stop)
-            now.n_passes += 1
-        now.seconds += time.perf_counter() - clock
+        clock = jit.clock()
+        try:
+            with self.keeping(now):
+                self.steps(now, stop)
+                now.n_passes += 1
+        finally:
+            now.seconds += jit.clock() - clock
 
     def check(self, now: S, off_schedule: bool = False) -> None:
         """Bound the optimum, and write a line of history."""
         if self.failure is None:
-            clock = time.perf_counter()
+            clock = jit.clock()
             with self.keeping(now):
                 line = self.measure(now, off_schedule)
-                now.monitor_seconds += time.perf_counter() - clock
+                now.monitor_seconds += jit.clock() - clock
                 now.write_line(**line)
 
     @contextmanager

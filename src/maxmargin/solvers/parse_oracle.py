@@ -95,7 +95,7 @@ class ParseOracle(_Oracle):
             p.parser.add_features(found.start, found.rows, p.tokens_of(piece), -times, psi)
             return psi, float(times @ found.ell)
 
-        psi, ell = _add(map_shards(sum_of, self.shards, threads))
+        psi, ell = _add(map_shards(sum_of, self.shards, threads, pausing=True))
         return MeanPlane(psi / self.n_examples, ell / self.n_examples, hinges)
 
     def planes(self, w: NDArray[np.float64], examples: NDArray[np.int64]) -> tuple[Any, NDArray[np.float64]]:
@@ -169,7 +169,7 @@ class ParseExpectations(_Oracle):
             p.parser.add_features(*p.truths_of(piece), p.tokens_of(piece), times, psi)
             return psi, float(self.weight[piece] @ losses)
 
-        psi, ell = _add(map_shards(sum_of, self.shards, threads))
+        psi, ell = _add(map_shards(sum_of, self.shards, threads, pausing=True))
         return MeanExpectation(psi / self.n_examples, ell / self.n_examples, values)
 
 

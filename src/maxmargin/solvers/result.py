@@ -48,13 +48,15 @@ class Result:
     n_oracle_calls : int
         Maximisations: of a variable or factor block here, of an example elsewhere.
     seconds : float
-        Time of the algorithm, without monitoring.
+        Time of the algorithm, without monitoring and without compiling kernels.
     history : dict of float arrays
         One entry per check: ``n_passes, seconds, primal, dual, gap, monitor_seconds`` and more; ready for a data frame.
     solver, options : str, dict
         What ran, and why.
     state : object
         The solver's state, to go on from: pass it back as ``state=``.
+    compile_seconds : float
+        Time that this run waited for kernels to be compiled, which counts for no limit.
     """
 
     status: Status
@@ -70,6 +72,7 @@ class Result:
     solver: str = ""
     options: dict[str, Any] = field(default_factory=dict, repr=False)
     state: Any = field(default=None, repr=False, compare=False)
+    compile_seconds: float = field(default=0.0, repr=False, compare=False)
 
     def summary(self) -> str:
         """One sentence about the outcome."""

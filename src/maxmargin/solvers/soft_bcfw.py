@@ -36,7 +36,6 @@ loose (rho shrinks). Multi-label problems start from a short edgeless run, coupl
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,8 +43,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin import jit
 from maxmargin.errors import OptionError
-from maxmargin.parallel.threads import run_shards
+from maxmargin.parallel.threads import asked_to_stop, run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import V_DEGREE, joint_states_of
 from maxmargin.solvers.loop import Solver
@@ -273,13 +273,15 @@ class SoftRun(ProximalRun[SoftState]):
             constant = math.sqrt(self.f_features.squared_norms[0])
             nobody = self.g._replace(weight=self.g.weight[:0])
             couple_pairs(nobody, constant, now.w_f, now.mu, now.table, self.step_lam)
-            clock = time.perf_counter()
+            clock = jit.clock()
             for k in range(_EDGELESS_PASSES):
+                if asked_to_stop():
+                    break
                 order = np.random.default_rng([self.seed, 1, k]).permutation(n)
                 self.visit(now, order, edgeless=True)
             couple_pairs(self.g, constant, now.w_f, now.mu, now.table, self.step_lam)
             now.block_gap[:], now.disagreement[:] = 1.0, 0.0
-            now.seconds += time.perf_counter() - clock
+            now.seconds += jit.clock() - clock
         return now
 
     def first_rho(self) -> float:
@@ -313,7 +315,7 @@ class SoftRun(ProximalRun[SoftState]):
 
     def one_pass(self, now: SoftState, stop: Callable[[], bool]) -> None:
         """As many visits as there are examples (or as many draws as there are blocks), in pieces that can be interrupted."""
-        clock = time.perf_counter()
+        clock = jit.clock()
         if now.n_passes > 0:
             now.rho = max(now.rho * self.solver.rho_decay, self.first_rho() / _RANGE)
         if self.step_lam > self.lam and now.n_passes > 0 and now.n_passes % _CENTRE_PASSES == 0:
@@ -332,7 +334,7 @@ class SoftRun(ProximalRun[SoftState]):
                     break
             now.n_oracle_calls += self.solver.sweeps * self.n_blocks
         now.n_passes += 1
-        now.seconds += time.perf_counter() - clock
+        now.seconds += jit.clock() - clock
 
     def draw_examples(self, now: SoftState, rng: np.random.Generator) -> NDArray[np.int64]:
         """The examples of a pass, in random order."""
@@ -375,7 +377,7 @@ class SoftRun(ProximalRun[SoftState]):
 
     def check(self, now: SoftState, off_schedule: bool = False) -> None:
         """Bound the optimum from both sides, keep the best weights, and write a line of history; steer, if on schedule."""
-        clock = time.perf_counter()
+        clock = jit.clock()
         line = {"rho": now.rho}
         primal = self.upper(now, self.soft)
         linear, r_v, r_f = self.lower(now, self.soft)
@@ -390,7 +392,7 @@ class SoftRun(ProximalRun[SoftState]):
         self.raise_dual(now, linear, r_v, r_f)
         if not off_schedule:
             now.next_check = now.n_passes + _CENTRE_PASSES * max(1, now.n_passes // 21)
-        now.monitor_seconds += time.perf_counter() - clock
+        now.monitor_seconds += jit.clock() - clock
         now.write_line(block_gap=self.mean(now.block_gap), disagreement=self.mean(now.disagreement), **line)
 
     def upper(self, now: SoftState, soft: bool) -> float:
