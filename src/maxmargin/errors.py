@@ -21,3 +21,7 @@ class ModelFileError(MaxMarginError, ValueError):
 
 class TooLargeError(MaxMarginError, ValueError):
     """An exact method was asked for a problem beyond what it can enumerate."""
+
+
+class TemperatureError(OptionError):
+    """A temperature so low that marginals at it would be lost to rounding."""

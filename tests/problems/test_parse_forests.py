@@ -13,7 +13,7 @@ from maxmargin.errors import DataError, OptionError, TooLargeError
 from maxmargin.problems.grammar import Grammar, induce
 from maxmargin.problems.parse_forests import BUCKETS, SPAN_FEATURES, ParseForests
 from maxmargin.problems.trees import Tree
-from maxmargin.solvers import BCFW, FrankWolfe, Perceptron, Status, Subgradient
+from maxmargin.solvers import BCFW, ExcessiveGap, Extragradient, FrankWolfe, Perceptron, Status, Subgradient
 from maxmargin.solvers.oracles import oracle_of
 
 TREEBANK = """
@@ -385,3 +385,15 @@ def test_data_that_cannot_be():
         BCFW().solve(ParseForests(grammar, words))
     with pytest.raises(DataError, match="weights have shape"):
         ParseForests(grammar, words).predict(np.zeros(3))
+
+
+@pytest.mark.parametrize("solver", [ExcessiveGap(), Extragradient()])
+def test_a_run_that_gets_too_cold_for_the_zero_one_loss_keeps_what_it_has(solver):
+    problem, _ = toy(loss="zero-one", scale=1.0)
+    result = solver.solve(problem, 100.0, tol=1e-9, max_passes=2000)
+    assert (result.status, result.certificate) == (Status.STALLED, "exact"), result.summary()
+    assert "is too low for the zero-one loss" in result.message
+    w = result.weights
+    value = w @ w / 200.0 + oracle_of(problem).mean_plane(w, 1).hinges.mean()
+    assert result.dual <= value <= result.primal + 1e-9
+    assert 0.0 < result.gap < np.inf

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from maxmargin.errors import DataError, OptionError
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.python_problem import Model, NamedWeights, OracleError, PythonProblem
-from maxmargin.solvers import Status
+from maxmargin.solvers import BundleMethod, NSlack, OneSlack, Status
 from maxmargin.solvers.bcfw import BCFW
 from maxmargin.solvers.frank_wolfe import FrankWolfe
 from maxmargin.solvers.oracles import oracle_of
@@ -394,3 +394,55 @@ def test_methods_cannot_write_to_the_weights():
     problem = PythonProblem(*pairs(3), changed("most_violated", most_violated))
     with pytest.raises(OracleError, match="read-only"):
         BCFW().solve(problem)
+
+
+# ------------------------------------------------------------------------------------------------- one buffer for all
+
+
+class OneBuffer(Model):
+    """Three classes, whose features are written into the same object at every call."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.buffer = {"vector": np.zeros(12), "list": [0.0] * 12, "dict": {}, "sparse": None}[kind]
+        self.feature_names = list(range(12)) if kind == "dict" else None
+        if kind == "sparse":
+            self.buffer = sp.csr_array((np.zeros(4), np.zeros(4, np.int32), [0, 4]), (1, 12))
+
+    def joint_features(self, x, y):
+        if self.kind == "sparse":
+            self.buffer.indices[:], self.buffer.data[:] = np.arange(4 * y, 4 * y + 4), x
+        elif self.kind == "dict":
+            self.buffer.clear()
+            self.buffer.update({4 * y + k: v for k, v in enumerate(x)})
+        else:
+            self.buffer[:] = [0.0] * 12
+            self.buffer[4 * y : 4 * y + 4] = list(x)
+        return self.buffer
+
+    def loss(self, y, y_hat):
+        return float(y != y_hat)
+
+    def most_violated(self, x, y, w):
+        scores = np.array([w[k] for k in range(12)]).reshape(3, 4) @ x + 1.0
+        scores[y] -= 1.0
+        return int(scores.argmax())
+
+    def predict(self, x, w):
+        return int((np.array([w[k] for k in range(12)]).reshape(3, 4) @ x).argmax())
+
+
+@pytest.mark.parametrize("kind", ["vector", "list", "dict", "sparse"])
+@pytest.mark.parametrize(
+    "solver", [BCFW(), FrankWolfe(), Subgradient(), Perceptron(), OneSlack(), NSlack(), BundleMethod()]
+)
+def test_a_model_may_return_one_buffer_every_time(solver, kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 4))
+    Y = (X @ rng.normal(size=(4, 3)) + rng.normal(size=(20, 3))).argmax(axis=1).tolist()
+    result = solver.solve(PythonProblem(X, Y, OneBuffer(kind)), 10.0, tol=1e-2, max_passes=30)
+    w = result.weights.reshape(3, 4)
+    scores = X @ w.T + 1.0 - np.eye(3)[Y]
+    hinge = (scores.max(axis=1) - (X * w[Y]).sum(axis=1)).mean()
+    assert result.primal == pytest.approx(np.sum(w**2) / 20.0 + hinge, abs=1e-9)
+    assert result.primal >= result.dual

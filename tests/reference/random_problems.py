@@ -6,8 +6,20 @@ import numpy as np
 import scipy.sparse as sp
 from numba import njit
 
-from maxmargin.problems import FactorGraphs, Features, Structure, Template, structured
+from maxmargin.problems import FactorGraphs, Features, Structure, Template, multi_label_problem, structured
 from maxmargin.problems.losses import variable_losses
+
+
+def coupled_labels(seed, n=30, n_labels=6):
+    """Labels that pull each other on and off, so that changes of one label at a time often end below the best labeling."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 3))
+    every = (np.arange(2**n_labels)[:, None] >> np.arange(n_labels)) & 1
+    pairs = np.array([(i, j) for i in range(n_labels) for j in range(i + 1, n_labels)])
+    strength = 2.0 * rng.choice([-1.0, 1.0], len(pairs))
+    alone = x @ rng.normal(size=(3, n_labels)) @ every.T
+    scores = alone + (every[:, pairs[:, 0]] * every[:, pairs[:, 1]]) @ strength + rng.gumbel(size=(n, len(every)))
+    return multi_label_problem(x, every[scores.argmax(axis=1)], pairs, n_labels)
 
 
 def random_problem(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from maxmargin.errors import OptionError
+from maxmargin.inference import engine
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.features import KernelFeatures
 from maxmargin.problems.multi_class import multi_class_problem
@@ -13,7 +14,7 @@ from maxmargin.solvers import NSlack, Status
 from maxmargin.solvers.joint_oracle import PlaneCache
 from reference.enumerated_program import exact_optimum, planes, value
 from reference.quadratic_program import optimum
-from reference.random_problems import random_problem
+from reference.random_problems import coupled_labels, random_problem
 
 SLACK = 1e-7
 
@@ -84,6 +85,45 @@ def working_sets(now):
             a = now.s_next[a]
         out.append(some)
     return out
+
+
+@pytest.mark.parametrize(("seed", "C"), [(0, 30.0), (1, 300.0), (2, 30.0), (3, 30.0), (3, 300.0)])
+def test_what_an_oracle_misses_at_one_example_does_not_cancel_what_is_violated_at_another(seed, C):
+    """Intractable, algorithm 1, lines 7 and 8, at the weights that come back: greedy's answers against the working sets."""
+    problem, tol = coupled_labels(seed), 1e-3
+    result = NSlack(engine="greedy").solve(problem, C, tol=tol)
+    assert (result.status, result.certificate) == (Status.STALLED, "none"), result.summary()
+    now = result.state
+    np.testing.assert_allclose(problem.flat_weights(*_working(problem, now.w)), result.weights, atol=1e-12)
+    scores = problem.scores_of(problem.working_weights(result.weights), loss_augmented=True)
+    found = engine("greedy").maximise(problem, scores).values - problem.labeling_scores(scores, problem.labels)
+    slack = np.array([max([0.0, *(ell - psi @ now.w for psi, ell, _ in some)]) for some in working_sets(now)])
+    assert (found <= slack + tol).all()
+    value = result.weights @ result.weights / (2.0 * C) + np.maximum(found, slack).mean()
+    assert result.primal == pytest.approx(value, abs=1e-9)
+    # The dual is one of labelings, and bounds the exact optimum; values of the oracle do not.
+    assert result.dual <= exact_optimum(problem, C) + SLACK
+    assert (result.history["gap"] >= 0.0).all()
+
+
+def _working(problem, w):
+    """The variables' and the factors' part of a working vector."""
+    shapes = [one.shape for one in problem.working_weights()]
+    cut = shapes[0][0] * shapes[0][1]
+    return w[:cut].reshape(shapes[0]), w[cut:].reshape(shapes[1])
+
+
+def test_some_of_those_runs_have_misses():
+    """Otherwise the test before would prove nothing."""
+    result = NSlack(engine="greedy").solve(coupled_labels(3), 300.0)
+    assert result.dual < exact_optimum(coupled_labels(3), 300.0) - 0.005
+
+
+def test_without_a_tolerance_bounds_that_are_heuristic_do_not_cross():
+    for seed in range(4):
+        result = NSlack(engine="greedy").solve(coupled_labels(seed), 300.0, tol=0.0, max_passes=30)
+        assert (result.history["gap"] >= 0.0).all()
+        assert result.gap < 1e-3
 
 
 @pytest.mark.parametrize("inactive", [1, 5, 10**6])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from maxmargin.errors import DataError, OptionError
+from maxmargin.inference import engine
 from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem, structured
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.features import Features, KernelFeatures
@@ -114,10 +115,10 @@ def test_engines_with_bounds_bracket_the_hinge(engine, searching):
 
 
 def test_engines_that_may_miss_promise_nothing():
-    for engine in ("greedy", "loopy_bp"):
+    for name in ("greedy", "loopy_bp"):
         for seed in range(0, 12, 2):
             problem, w = problem_of(seed)
-            oracle = oracle_of(problem, engine, rescaling="slack")
+            oracle = oracle_of(problem, name, rescaling="slack")
             assert oracle.certificate == "none"
             found, slopes = oracle.mean_plane(w, 1), check_planes(problem, oracle, w)
             # What was found, and no bound.
@@ -326,3 +327,20 @@ def test_problems_without_a_slack_oracle(solver):
 
     with pytest.raises(OptionError, match="A Own has no oracle for slack rescaling; use margin rescaling"):
         solver.solve(Own())
+
+
+@pytest.mark.parametrize("name", ["exhaustive", "greedy", "junction_tree"])
+@pytest.mark.parametrize("solver", [OneSlack, NSlack])
+def test_the_engine_that_is_named_is_the_one_that_is_asked(solver, name):
+    asked = []
+
+    class Counting(type(engine(name))):
+        def maximise(self, graphs, scores):
+            asked.append(graphs.n_examples)
+            return super().maximise(graphs, scores)
+
+    problem, _ = problem_of(2, forbidden=False)
+    result = solver("slack", engine=Counting()).solve(problem, 1.0, max_passes=1)
+    assert result.options["engine"] == name
+    assert result.options["engine_reason"] == "as asked"
+    assert sum(asked) >= problem.n_examples

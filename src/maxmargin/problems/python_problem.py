@@ -22,6 +22,7 @@ can.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, NoReturn
 
 import numpy as np
@@ -123,7 +124,7 @@ class PythonProblem:
         self.n_examples = len(self.X)
         self.weight = _example_weights(sample_weight, self.n_examples)
         self.exact = bool(getattr(model, "exact", True))
-        given = [self._ask("joint_features", m, self.X[m], self.Y[m]) for m in range(self.n_examples)]
+        given = [self._joint_features(m, self.Y[m]) for m in range(self.n_examples)]
         self.number_of = _numbers_of(given, getattr(model, "feature_names", None))
         self.n_weights = _n_weights(given[0]) if self.number_of is None else len(self.number_of)
         self.sparse = self.number_of is not None or sp.issparse(given[0])
@@ -189,7 +190,7 @@ class PythonProblem:
 
     def _psi(self, chosen: list[int], found: list[Any]) -> Any:
         """Features of the truths minus those of the outputs found, in CSR without zeros."""
-        given = [self._ask("joint_features", m, self.X[m], y) for m, y in zip(chosen, found, strict=True)]
+        given = [self._joint_features(m, y) for m, y in zip(chosen, found, strict=True)]
         rows, shape = self._features(chosen, given, "the output that was found"), (len(chosen), self.n_weights)
         # By hand: for one example, SciPy's operators take longer than most oracles.
         if not self.sparse:
@@ -223,6 +224,13 @@ class PythonProblem:
 
     def _ask(self, method: str, m: int, *arguments: Any) -> Any:
         return ask(self.model, method, f"Example {m}", *arguments)
+
+    def _joint_features(self, m: int, y: Any) -> Any:
+        """Features of an output, as the model returned them; a copy, since it may return the same buffer every time."""
+        found = self._ask("joint_features", m, self.X[m], y)
+        if callable(getattr(found, "copy", None)):
+            return found.copy()
+        return copy(found) if hasattr(found, "__copy__") else found
 
     def _outputs(self, method: str, chosen: list[int], arguments: tuple[list[Any], ...], w: Any) -> list[Any]:
         names = [f"Example {m}" for m in chosen]

@@ -12,6 +12,12 @@ at w_{k+1} itself, which jumps about while there are few planes, but a part `ste
 plane from anywhere is true. Where C is large that takes fewer rounds (OCR letters, 704 words: 211, not 478). If such a
 plane says nothing new about w_{k+1}, the next one is asked for there; step = 1 is the method as published.
 
+An oracle that under-generates (certificate "none") may answer with less than the working set has. R(w) is then taken to be at
+least the model's value there, as in Finley and Joachims, Training Structural SVMs when Exact Inference is Intractable, ICML 2008,
+algorithm 1, line 7; planes are asked for at w_{k+1}, and the weights are the last ones, not those of the best value: it misses
+more in some places than in others, so that values at different weights say nothing about which are better. Such a run is over
+when no constraint that the oracle finds is violated by more than tol.
+
 With ``objective="margin"`` R is the mean hinge, whose planes come from the max-oracle; with ``objective="log"`` it is the mean
 negative log-likelihood of a conditional random field (Gap, eq. 1), whose gradient comes from marginals:
 
@@ -40,6 +46,8 @@ from maxmargin.solvers.working_set import WorkingSet
 
 #: The programme is solved to this share of the violation last seen, and of the tolerance.
 _QP_SHARE, _QP_FLOOR = 0.05, 0.05
+#: Relative difference of a plane's slope from the model's value that is rounding.
+_ROUNDING = 1e-12
 #: Engines whose marginals are exact.
 _MARGINALS = ("exhaustive", "junction_tree", "trees")
 
@@ -61,6 +69,8 @@ class BundleState(WorkingSet, State):
     violation: float = np.inf
     #: Whether the next plane is asked for at w itself.
     at_w: bool = False
+    #: Questions in a row whose answer changed nothing: after one on the way to w and one there, the next ones would not, either.
+    n_idle: int = 0
     #: What the planes are of (`family_of`).
     family: int = 0
 
@@ -175,7 +185,7 @@ class BundleRun(OracleRun[BundleState]):
     dense: NDArray[np.float64]
     between: NDArray[np.float64]
     family: int
-    #: Whether planes are asked for at w, whatever `step` says.
+    #: Whether planes are asked for at w, whatever `step` says, and the last weights are those to return.
     always_at_w = False
 
     @property
@@ -209,32 +219,44 @@ class BundleRun(OracleRun[BundleState]):
     def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
         """A plane at u, and R(u)."""
 
-    def recall(self, now: BundleState, xi: float) -> JointPlane | None:
-        """A plane that is worth adding, if one is at hand that need not be asked for."""
-        return None
-
     def image(self, plane: JointPlane) -> NDArray[np.float64] | None:
         """What a plane means to the scores, where that is another vector."""
         return None
 
     def steps(self, now: BundleState, stop: Callable[[], bool]) -> None:
         """One round: a plane, and the programme with it."""
-        # The value of the model at w, by the masses; with an exact programme it is the largest slope of the set.
-        xi = now.linear - 2.0 * now.regulariser
-        plane = self.recall(now, xi)
-        if plane is None:
-            plane = self.found(now, xi)
+        xi, before = self.model(now), now.primal
+        if self.add(now, self.found(now, xi), xi):
+            now.n_idle = 0
+            return
+        now.n_idle = now.n_idle + 1 if now.primal == before else 0
+        if self.certificate == "none":
+            # The oracle missed what the set has; what is left of the gap is the programme's.
+            self.solve_programme(now, _QP_FLOOR * self.tol)
+
+    def model(self, now: BundleState) -> float:
+        """The value of the model at w, by the masses; with an exact programme it is the largest slope of the set."""
+        return now.linear - 2.0 * now.regulariser
+
+    def add(self, now: BundleState, plane: JointPlane, xi: float) -> bool:
+        """Add a plane and solve the programme, if it says something new about w; returns whether it does."""
         slope = plane.ell - sparse_dot(plane.index, plane.value, now.w)
-        if slope > xi:
-            now.add_plane(plane.index, plane.value, plane.ell, self.dense, self.image(plane), self.threads)
-            self.solve_programme(now, max(_QP_SHARE * (slope - xi), _QP_FLOOR * self.tol))
-            now.drop_idle(int(self.solver.inactive))
+        if slope - xi <= _ROUNDING * (1.0 + abs(xi)):
+            return False
+        now.add_plane(plane.index, plane.value, plane.ell, self.dense, self.image(plane), self.threads)
+        self.solve_programme(now, max(_QP_SHARE * (slope - xi), _QP_FLOOR * self.tol))
+        now.drop_idle(int(self.solver.inactive))
+        return True
 
     def found(self, now: BundleState, xi: float) -> JointPlane:
         """A plane by the oracle, from between the best weights and w; takes note of weights with a better value."""
         step = 1.0 if self.always_at_w or now.at_w or not np.isfinite(now.primal) else self.step
         u = now.w if step == 1.0 else blend(step, now.best, now.w, self.between, self.threads)
         plane, risk = self.ask(now, u)
+        if self.certificate == "none":
+            risk = max(risk, now.largest_slope(self.lam))
+        if self.always_at_w:
+            now.primal = np.inf
         now.violation = max(0.0, plane.ell - sparse_dot(plane.index, plane.value, now.w) - xi)
         if step == 1.0:
             # Where the oracle only bounds the hinge, that bound counts.
@@ -264,6 +286,10 @@ class BundleRun(OracleRun[BundleState]):
         now.weights(self.lam, now.w, self.threads)
         now.regulariser = self.lam / 2.0 * inner_product(now.w, now.w, self.threads)
 
+    def stalled(self, now: BundleState) -> bool:
+        """Whether the gap has stopped shrinking, or nothing changes any more."""
+        return now.n_idle > 1 or super().stalled(now)
+
     def measure(self, now: BundleState, off_schedule: bool) -> dict[str, float]:
         """Bounds come with the rounds; nothing is left to do."""
         if not off_schedule:
@@ -287,6 +313,7 @@ class LogRun(BundleRun):
         self.certificate, self.size = self.oracle.certificate, self.oracle.n_weights
         self.dense, self.between = np.zeros(self.size), np.empty(self.size)
         self.family = family_of("log", self.certificate)
+        self.always_at_w = self.certificate == "none"
 
     def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
         """The tangent of R at u."""
@@ -310,6 +337,7 @@ class HingeRun(BundleRun):
         self.certificate, self.size = self.oracle.certificate, self.oracle.size
         self.dense, self.between = np.zeros(self.size), np.empty(self.size)
         self.family = family_of(self.rescaling, self.certificate)
+        self.always_at_w = self.certificate == "none"
         self.planes, self.oracle.keeps = self.oracle.cache(1), False
 
     def first_state(self) -> BundleState:

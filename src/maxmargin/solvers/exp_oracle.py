@@ -41,7 +41,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.errors import MaxMarginError, OptionError
+from maxmargin.errors import MaxMarginError, OptionError, TemperatureError
 from maxmargin.inference import Engine, engine
 from maxmargin.inference.batches import run_of_examples
 from maxmargin.inference.choice import choose_marginals
@@ -198,7 +198,7 @@ class FactorGraphExpOracle:
         """Expectations at w, over all examples."""
         temperature = check_temperature(temperature)
         if temperature < _COLDEST:
-            raise OptionError(
+            raise TemperatureError(
                 f"temperature={temperature!r} is too low: scores divided by it are no numbers any more; "
                 f"it must be at least {_COLDEST:g}."
             )

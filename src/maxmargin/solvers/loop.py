@@ -97,6 +97,9 @@ class Run(ABC, Generic[S]):
     certificate = "none"
     #: The gap that is asked for, by which some steps choose their precision.
     tol = 0.0
+    #: What went wrong, in sentences; and with the last checkpoint.
+    message = ""
+    unsaved = ""
 
     def __init__(self, solver: Solver, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         self.solver, self.problem, self.lam, self.threads = solver, problem, lam, threads
@@ -125,14 +128,16 @@ class Run(ABC, Generic[S]):
     def verdict(self, now: S, tol: float, max_passes: int) -> Status | None:
         """Why to stop here, or None to go on."""
         # Bounds that crossed would be a fault of the program's, and certify nothing.
-        if self.certificate != "none" and 0.0 <= now.gap <= tol:
-            return Status.CONVERGED
-        if self.certificate == "none" and 0.0 <= now.gap <= tol:
-            # Its oracle finds nothing more, which proves nothing.
-            return Status.STALLED
+        if 0.0 <= now.gap <= tol and self.settled(now, tol):
+            # Without a certificate, its oracle finds nothing more, which proves nothing.
+            return Status.STALLED if self.certificate == "none" else Status.CONVERGED
         if now.n_passes >= max_passes:
             return Status.MAX_PASSES
         return Status.STALLED if self.stalled(now) else None
+
+    def settled(self, now: S, tol: float) -> bool:
+        """Whether nothing but the gap keeps the run from its end."""
+        return True
 
     def stalled(self, now: S) -> bool:
         """Whether the gap has stopped shrinking for so long that it will not reach the tolerance."""
@@ -143,6 +148,20 @@ class Run(ABC, Generic[S]):
     def report(self, now: S, max_passes: int, tol: float) -> Report:
         """What the monitor is told."""
         return Report(now.n_passes, max_passes, now.seconds, now.primal, now.dual, now.gap, tol, self.certificate)
+
+    def save(self, now: S, path: str | os.PathLike[str], key: str) -> None:
+        """Write a checkpoint; training goes on if that fails, on a full disk for one."""
+        try:
+            save_state(path, self.solver.name, now, key)
+            self.unsaved = ""
+        except (OSError, OptionError) as error:
+            if not self.unsaved:
+                warnings.warn(
+                    f"The checkpoint {os.fspath(path)!r} was not written, and training goes on without it: {error}",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+            self.unsaved = f"The checkpoint {os.fspath(path)!r} is not current: {error}"
 
     def result(self, now: S, status: Status) -> Result:
         """The outcome: the weights of the best primal value and the best bounds seen."""
@@ -167,6 +186,7 @@ class Run(ABC, Generic[S]):
             seconds=now.seconds,
             history={name: np.array(values) for name, values in now.history.items()},
             solver=self.solver.name,
+            message=" ".join(one for one in (self.message, self.unsaved) if one),
             options={
                 **self.solver.options(),
                 **self.options(now),
@@ -296,7 +316,7 @@ class Solver(ABC):
                         continue
                     off_schedule = now.n_passes < now.next_check
                     if checkpoint is not None and off_schedule:
-                        save_state(checkpoint, self.name, now, key)
+                        run.save(now, checkpoint, key)
                     try:
                         with stopping(over.with_grace):
                             run.check(now, off_schedule)
@@ -315,7 +335,7 @@ class Solver(ABC):
                         and not off_schedule
                         and (status is not None or jit.clock() - saved > 30.0)
                     ):
-                        save_state(checkpoint, self.name, now, key)
+                        run.save(now, checkpoint, key)
                         saved = jit.clock()
         except KeyboardInterrupt:
             # Pressed twice, or where the signal is not ours: what was certified before still holds.

@@ -26,7 +26,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from maxmargin import jit
-from maxmargin.errors import OptionError
+from maxmargin.errors import OptionError, TemperatureError
 from maxmargin.inference import Engine
 from maxmargin.jit import inner, kernel
 from maxmargin.parallel.threads import map_shards, pause
@@ -242,14 +242,16 @@ S = TypeVar("S", bound=State)
 
 
 class OracleRun(Run[S]):
-    """A run on a max-oracle that may fail: what was certified before an error of the user's code is kept.
+    """A run on an oracle that may fail: what was certified before is kept.
 
     If the model's code raises when weights with a certified value are at hand, the run ends there with status INTERRUPTED, a
-    warning whose cause is the error, and the sentence in ``options["error"]``. Before, the error is raised.
+    warning whose cause is the error, and the sentence in ``options["error"]`` and the result's message. If an exp-oracle has reached
+    the lowest temperature that it can answer for, the run has got as far as it can: STALLED, with that sentence. Before there are
+    such weights, the error is raised.
     """
 
     oracle: MaxOracle
-    failure: OracleError | None = None
+    failure: OracleError | TemperatureError | None = None
 
     @abstractmethod
     def steps(self, now: S, stop: Callable[[], bool]) -> None:
@@ -280,22 +282,27 @@ class OracleRun(Run[S]):
 
     @contextmanager
     def keeping(self, now: S) -> Iterator[None]:
-        """End the run, rather than lose it, when the user's code raises."""
+        """End the run, rather than lose it, when the oracle cannot answer."""
         try:
             yield
-        except OracleError as error:
+        except (OracleError, TemperatureError) as error:
             if not math.isfinite(now.primal):
                 raise
             self.failure = error
             # The loop asks for a verdict after a check.
             now.next_check = min(now.next_check, now.n_passes)
-            warning = RuntimeWarning(f"Training stopped, and what was learned before is kept. {error}")
+            self.message = f"Training stopped, and what was learned before is kept. {error}"
+            if isinstance(error, TemperatureError):
+                return
+            warning = RuntimeWarning(self.message)
             warning.__cause__ = error.__cause__
             warnings.warn(warning, stacklevel=6)
 
     def verdict(self, now: S, tol: float, max_passes: int) -> Status | None:
         """Why to stop here, or None to go on."""
-        return super().verdict(now, tol, max_passes) if self.failure is None else Status.INTERRUPTED
+        if isinstance(self.failure, OracleError):
+            return Status.INTERRUPTED
+        return super().verdict(now, tol, max_passes) or (None if self.failure is None else Status.STALLED)
 
     def options(self, now: S) -> dict[str, Any]:
         """The oracle, and why it was chosen; the error that ended the run, if one did."""

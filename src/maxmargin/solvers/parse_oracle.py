@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.errors import DataError, OptionError
+from maxmargin.errors import DataError, TemperatureError
 from maxmargin.jit import kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.parse_forests import ParseForests, _gather
@@ -143,7 +143,7 @@ class ParseExpectations(_Oracle):
         p, values = self.problem, np.empty(self.n_examples)
         scale = p.scale if self.zero_one else 0.0
         if scale > _STEEP * temperature:
-            raise OptionError(
+            raise TemperatureError(
                 f"temperature={temperature!r} is too low for the zero-one loss of {scale:g}, whose soft maximum would drown in "
                 f'rounding; use at least {scale / _STEEP:.3g}, or the loss "brackets".'
             )

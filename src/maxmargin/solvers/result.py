@@ -53,6 +53,8 @@ class Result:
         One entry per check: ``n_passes, seconds, primal, dual, gap, monitor_seconds`` and more; ready for a data frame.
     solver, options : str, dict
         What ran, and why.
+    message : str
+        What went wrong on the way, in sentences: why a run ended early, or that its checkpoint is not current; "" for nothing.
     state : object
         The solver's state, to go on from: pass it back as ``state=``.
     compile_seconds : float
@@ -71,12 +73,13 @@ class Result:
     history: dict[str, NDArray[Any]] = field(repr=False)
     solver: str = ""
     options: dict[str, Any] = field(default_factory=dict, repr=False)
+    message: str = ""
     state: Any = field(default=None, repr=False, compare=False)
     compile_seconds: float = field(default=0.0, repr=False, compare=False)
 
     def summary(self) -> str:
-        """One sentence about the outcome."""
+        """One sentence about the outcome, and what went wrong on the way."""
         return (
             f"{self.status}: {self.certificate} gap {self.gap:.3g} (primal {self.primal:.6g}, dual {self.dual:.6g}) "
-            f"after {self.n_passes} passes, {self.seconds:.2f} s"
+            f"after {self.n_passes} passes, {self.seconds:.2f} s" + (f". {self.message}" if self.message else "")
         )

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.inference import Engine
-from maxmargin.inference.exhaustive import joint_states
+from maxmargin.inference.exhaustive import Exhaustive, joint_states
 from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
@@ -61,7 +61,8 @@ class SlackOracle(GraphOracle):
     def __init__(self, problem: FactorGraphs, chosen: str | Engine = "auto") -> None:
         few = not problem.has_structured and bool(joint_states(problem).max() <= _FEW)
         super().__init__(problem, "exhaustive" if few and isinstance(chosen, str) and chosen == "auto" else chosen)
-        self.all = few and self.engine.name == "exhaustive"
+        # An engine of another type is asked, whatever it calls itself.
+        self.all = few and type(self.engine) is Exhaustive
         if self.all:
             self.reason = "every labeling of an example is tried"
         # Labelings and bounds, whatever the engine relaxes.

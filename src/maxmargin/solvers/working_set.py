@@ -125,6 +125,11 @@ class WorkingSet:
         """
         return float(np.sum(self.ell * self.alpha))
 
+    def largest_slope(self, lam: float) -> float:
+        """The largest slope of the set at w(alpha): what the programme knows of the mean hinge there."""
+        at = np.flatnonzero(self.alpha)
+        return float(np.max(self.ell - np.sum(self.gram[:, at] * self.alpha[at], axis=1) / lam))
+
     def weights(self, lam: float, out: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
         """w(alpha), into out; with a kernel, its coefficients."""
         step = max(_RANGE, -(-len(out) // (64 * _RANGE)) * _RANGE)
