@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import DataConversionWarning
 
 from maxmargin.errors import DataError, OptionError
+from maxmargin.problems.sparse import checked_csr
 
 
 def distinct(values: Iterable[Hashable]) -> NDArray[Any]:
@@ -98,7 +99,7 @@ def encode_array(Y: Any) -> tuple[NDArray[np.int8], NDArray[Any]]:
     names = getattr(Y, "columns", None)
     sparse = sp.issparse(Y)
     if sparse:
-        values = np.asarray(Y.toarray())
+        values = np.asarray(checked_csr(Y, "Y").toarray())
     else:
         try:
             values = np.asarray(Y)

@@ -26,12 +26,13 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.formats.atomic import atomic_write
 from maxmargin.formats.compression import open_text
 from maxmargin.formats.multilabel import MultiLabelData
+from maxmargin.problems.sparse import checked_csr
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,18}(\.0*)?", re.ASCII)
@@ -312,7 +313,7 @@ def check_names(path: str | os.PathLike[str], noun: str, names: Sequence[str], m
 
 def write_rows(path: str | os.PathLike[str], heads: Sequence[str], rows: Any) -> None:
     """Write a line for each row, in one step: its head, and its pairs."""
-    X = csr_array(rows)
+    X = checked_csr(rows if issparse(rows) else csr_array(rows), "X")
     if not np.isfinite(X.data).all():
         raise DataError(f"The features cannot be written to {os.fspath(path)}: some are NaN or infinite.")
     with atomic_write(path) as stream:
