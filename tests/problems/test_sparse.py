@@ -137,7 +137,7 @@ def test_every_kind_of_wrong_array_is_named(spoil):
 def test_every_entry_checks(entry):
     """Segmentation faults, or silent training on other memory, without the check."""
     for spoil in (one_based, far_index, falling_indptr, column_of_wrong_rows):
-        with pytest.raises(DataError, match="indptr|column|row"):
+        with pytest.raises(DataError, match=r"indptr|column|row"):
             ENTRIES[entry](spoil(good()))
 
 
