@@ -377,7 +377,7 @@ def as_floats(values: NDArray[Any], name: str) -> NDArray[Any]:
     try:
         if values.dtype.kind in "biufO":
             return values.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     raise DataError(f"{name} holds values that are not real numbers (dtype {values.dtype}).")
 
