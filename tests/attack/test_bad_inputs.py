@@ -4,9 +4,9 @@ import warnings
 
 import numpy as np
 import pytest
-from hostile import ALLOWED, ROWS, TARGETS, VALUES, WEIGHTS
 
 import maxmargin as mm
+from attack.hostile import ALLOWED, ROWS, TARGETS, VALUES, WEIGHTS
 from maxmargin.errors import DataError, OptionError, TooLargeError
 from maxmargin.features import TextFeatures, Vectoriser
 from maxmargin.problems import (

@@ -187,8 +187,8 @@ class TextFeatures(FeatureColumns):
                 raise OptionError(
                     f"columns has the name {column!r}, which is taken, or has a bracket, a bar or an equals sign."
                 )
-        columns = len(self.columns) * (2 * self.window + 1 + 2 * self.bigrams)
-        affixes = (self.prefixes + self.suffixes + 2) * (2 * self.affix_window + 1)
+        columns = len(self.columns) * (2 * int(self.window) + 1 + 2 * int(self.bigrams))
+        affixes = (int(self.prefixes) + int(self.suffixes) + 2) * (2 * int(self.affix_window) + 1)
         if columns + affixes + len(self.templates) > _MOST_TEMPLATES:
             raise OptionError(
                 f"window={_shown(self.window)}, bigrams={_shown(self.bigrams)}, prefixes={_shown(self.prefixes)}, "

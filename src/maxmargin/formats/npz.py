@@ -51,8 +51,8 @@ def _read_array(place: str, archive: zipfile.ZipFile, name: str, member: str) ->
                 shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
             else:
                 shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
-        # The header is a literal of Python's, which can be nested too deep.
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError) as error:
+        # The header is a literal of Python's, and its parser and tokenizer raise whatever they like about one that is none.
+        except Exception as error:
             raise DataError(f"{place}: the member {name!r} is not an array ({error}).") from error
         if dtype.hasobject:
             raise DataError(f"{place}: the array {name!r} holds pickled objects; expected numbers or strings.")
