@@ -344,7 +344,7 @@ def _quoted(names: tuple[str, ...]) -> str:
 
 def _is_real(value: Any) -> bool:
     """Whether a value is a number that a float can hold."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         return False
     try:
         float(value)

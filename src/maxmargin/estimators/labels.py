@@ -235,7 +235,7 @@ def score_weights(sample_weight: ArrayLike | None, n: int, noun: str) -> NDArray
     if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
         raise DataError("sample_weight must be finite, not negative, and not all zero.")
     # Of equal size as before, but a sum that a float can hold.
-    return weight / weight.max()
+    return np.asarray(weight / weight.max())
 
 
 def cost_table(loss: Any, classes: NDArray[Any]) -> Any:

@@ -510,8 +510,8 @@ def _split_labels(path: str, header: _Header, table: _Table, label_columns: NDAr
     else:
         of_label = is_label[table.columns]
         values, at = table.values[of_label], np.stack([table.rows[of_label], place[table.columns[of_label]]], axis=1)
-        wrong = np.flatnonzero((values != 0) & (values != 1))
-        _check_label_values(path, header, label_columns, at[wrong[:1]], values[wrong])
+        other = np.flatnonzero((values != 0) & (values != 1))
+        _check_label_values(path, header, label_columns, at[other[:1]], values[other])
         labels = np.zeros((n, len(label_columns)), np.int8)
         labels[at[:, 0], at[:, 1]] = values
         # Zeros that are spelled out do not belong in a CSR matrix.

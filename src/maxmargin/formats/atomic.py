@@ -14,20 +14,18 @@ is there before it is locked. Where there are no locks, such files stay (on Wind
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import secrets
 import stat
 import time
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from maxmargin.errors import OptionError
 
-try:
-    import fcntl
-except ImportError:  # pragma: no cover
-    fcntl = None  # type: ignore[assignment]
+fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
 
 #: Seconds after which a temporary file that nobody holds is taken for one that was left behind.
 _STALE_SECONDS = 60.0
