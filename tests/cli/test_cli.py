@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -212,6 +213,43 @@ def test_interrupted_before_there_is_a_model(folder, capsys, monkeypatch):
     monkeypatch.setattr(Solver, "solve", stop)
     assert run(["train", str(folder / "toy.arff")]) == 130
     assert capsys.readouterr().err == "maxmargin: Interrupted before there was a model; nothing was written.\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])
+def test_signals_keep_the_best_model(folder, tmp_path, capsys, monkeypatch, name, code):
+    """Without a handler, SIGTERM and SIGHUP end the process, and the model is lost."""
+    solve = Solver.solve
+
+    class Killed:
+        def start(self, *_):
+            pass
+
+        def update(self, report):
+            os.kill(os.getpid(), signal.Signals[name])
+            return True
+
+        def stop(self, summary):
+            pass
+
+    monkeypatch.setattr(
+        Solver, "solve", lambda self, problem, **options: solve(self, problem, **(options | {"monitor": Killed()}))
+    )
+    path = tmp_path / "a.mm"
+    assert run(["train", str(folder / "toy.arff"), "--tol", "0", "-o", str(path)]) == code
+    err = capsys.readouterr().err
+    how = "Interrupted" if name == "SIGINT" else f"Stopped by {name}"
+    assert f"{how}; this is the best certified model so far." in err
+    assert mm.load(path).result_.status == "INTERRUPTED"
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
+def test_signals_before_there_is_a_model(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Solver, "solve", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    assert run(["train", str(folder / "toy.arff"), "-o", str(tmp_path / "a.mm")]) == 143
+    assert capsys.readouterr().err.endswith("Stopped by SIGTERM before there was a model; nothing was written.\n")
+    assert not os.listdir(tmp_path)
 
 
 def test_plot(folder, tmp_path):

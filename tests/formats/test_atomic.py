@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -118,3 +120,76 @@ def test_not_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OptionError, match="is not a regular file"):
         check_writable(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "a\ud800b"])
+def test_names_that_cannot_be(tmp_path, name):
+    """Over-long names were found only when the first checkpoint was to get its name."""
+    with pytest.raises(OptionError, match="cannot be written"):
+        check_writable(os.path.join(tmp_path, name))
+    with pytest.raises(OptionError, match="cannot be written"), atomic_write(os.path.join(tmp_path, name)):
+        pytest.fail("the block must not run")
+
+
+KILLED = """
+import os, signal, sys, time
+from maxmargin.formats.atomic import atomic_write
+with atomic_write(sys.argv[1]) as stream:
+    stream.write(b"half")
+    stream.flush()
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def writer(path):
+    """A process in the middle of a write."""
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def age(folder, seconds=3600):
+    for entry in os.scandir(folder):
+        if entry.name.endswith(".tmp"):
+            os.utime(entry.path, (entry.stat().st_atime - seconds, entry.stat().st_mtime - seconds))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes are killed as in POSIX")
+def test_files_of_killed_processes_are_removed_and_those_of_live_ones_stay(tmp_path):
+    path = tmp_path / "model.mm"
+    killed, alive = writer(path), writer(path)
+    try:
+        killed.kill()
+        killed.wait()
+        assert len(os.listdir(tmp_path)) == 2
+        with atomic_write(path) as stream:
+            stream.write(b"one")
+        # A file that is so new may be of a process that has not locked it yet.
+        assert len(os.listdir(tmp_path)) == 3
+        age(tmp_path)
+        with atomic_write(path) as stream:
+            stream.write(b"two")
+        left = sorted(os.listdir(tmp_path))
+        assert len(left) == 2
+        assert left[1] == "model.mm"
+    finally:
+        alive.kill()
+        alive.wait()
+        alive.stdout.close()
+        killed.stdout.close()
+    age(tmp_path)
+    with atomic_write(path) as stream:
+        stream.write(b"three")
+    assert os.listdir(tmp_path) == ["model.mm"]
+
+
+def test_other_files_are_left_alone(tmp_path):
+    others = [".model.mm.tmp", ".model.mm.0123.tmp", ".other.mm.0123456789abcdef.tmp", ".model.mm.0123456789abcdeg.tmp"]
+    for name in others:
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / ".model.mm.0123456789abcdef.tmp").mkdir()
+    age(tmp_path)
+    with atomic_write(tmp_path / "model.mm") as stream:
+        stream.write(b"x")
+    assert set(os.listdir(tmp_path)) == {*others, ".model.mm.0123456789abcdef.tmp", "model.mm"}

@@ -3,6 +3,8 @@
 import bz2
 import gzip
 import lzma
+import os
+import zlib
 
 import pytest
 
@@ -71,3 +73,37 @@ def test_not_utf8_names_the_line(tmp_path, tail):
     path.write_bytes(b"fine\n" * 30_000 + tail)
     with open_text(path) as stream, pytest.raises(DataError, match=r"latin is not UTF-8 text at line 30001"):
         stream.read()
+
+
+def bomb(kind, megabytes=80):
+    """A short file that unpacks to many bytes."""
+    made = {"gz": zlib.compressobj(wbits=31), "xz": lzma.LZMACompressor(preset=0), "bz2": bz2.BZ2Compressor()}[kind]
+    piece = b"0,0\n" * (1 << 18)
+    return b"".join([made.compress(piece) for _ in range(megabytes)]) + made.flush()
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz", "bz2"])
+def test_a_small_file_does_not_unpack_to_gigabytes(tmp_path, kind):
+    """Less than 1 kB of bzip2 took over 3.6 GB as ARFF."""
+    path = tmp_path / "bomb"
+    path.write_bytes(bomb(kind))
+    assert path.stat().st_size < 500_000
+    with (
+        pytest.raises(DataError, match=r"bomb unpacks to more than \d+ bytes.* unpack it first"),
+        open_text(path) as stream,
+    ):
+        for _ in stream:
+            pass
+
+
+def test_what_unpacks_to_little_has_no_limit(tmp_path):
+    path = tmp_path / "zeros"
+    path.write_bytes(bomb("bz2", 4))
+    with open_binary(path) as stream:
+        assert len(stream.read()) == 4 << 20
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there are no such devices here")
+def test_devices_are_no_files():
+    with pytest.raises(DataError, match="no regular file"):
+        open_text("/dev/zero")

@@ -10,10 +10,6 @@ and ``split`` (one integer an example or sequence).
 
 from __future__ import annotations
 
-import contextlib
-import zipfile
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError
+from maxmargin.formats.npz import array_names, read_npz
 
 _NAMES = ("X", "y", "sequence_ptr", "classes", "split")
 
@@ -38,14 +35,12 @@ class ArrayData:
 
 def holds_graphs(place: str) -> bool:
     """Whether an npz file has edges; its arrays are not read."""
-    with _opened(place) as archive:
-        return "edges" in archive.files or "edge_ptr" in archive.files
+    return not {"edges", "edge_ptr"}.isdisjoint(array_names(place))
 
 
 def read_arrays(place: str, split: int | None = None) -> ArrayData:
     """Read an npz file that holds no graphs; with `split`, the examples whose entry in ``split`` it is."""
-    with _opened(place) as archive:
-        arrays = {name: archive[name] for name in _NAMES if name in archive.files}
+    arrays = read_npz(place, _NAMES)
     X = _features(place, arrays)
     y = arrays.get("y")
     if y is not None and (y.ndim not in (1, 2) or y.dtype.kind not in "iubUf" or len(y) != len(X)):
@@ -69,26 +64,6 @@ def read_arrays(place: str, split: int | None = None) -> ArrayData:
     )
 
 
-@contextlib.contextmanager
-def _opened(place: str) -> Iterator[Any]:
-    """An npz file whose errors are sentences."""
-    try:
-        with open(place, "rb") as stream:
-            if stream.read(2) != b"PK":
-                raise DataError(f"{place}: this is not an npz file.")
-            stream.seek(0)
-            with np.load(stream, allow_pickle=False) as archive:
-                yield archive
-    except DataError:
-        raise
-    except OSError as error:
-        raise DataError(f"The file {place} cannot be read: {error.strerror or error}.") from error
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, MemoryError, RuntimeError) as error:
-        raise DataError(
-            f"{place}: this npz file is truncated or corrupt, or holds pickled objects ({error})."
-        ) from error
-
-
 def _features(place: str, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
     if "X" not in arrays:
         raise DataError(f"{place}: the array 'X' is missing.")
@@ -104,7 +79,7 @@ def _class_names(place: str, arrays: dict[str, NDArray[Any]]) -> list[str] | Non
     if "classes" not in arrays:
         return None
     classes = arrays["classes"]
-    names: list[str] = classes.tolist()
+    names: list[str] = classes.ravel().tolist()
     if classes.ndim != 1 or classes.dtype.kind != "U" or len(set(names)) < len(names):
         raise DataError(
             f"{place}: the array 'classes' has dtype {classes.dtype} and shape {classes.shape}; expected distinct strings."

@@ -24,7 +24,7 @@ exit codes:
   3    bad data, or a bad model file
   4    the output cannot be written
   70   an error inside maxmargin
-  130  interrupted (the best certified model so far is saved)"""
+  130  interrupted (the best certified model so far is saved); 143 by SIGTERM, 129 by SIGHUP"""
 
 
 class CannotWriteError(MaxMarginError):

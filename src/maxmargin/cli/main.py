@@ -12,8 +12,10 @@ import argparse
 import contextlib
 import errno
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 from maxmargin.cli import evaluate, info, predict, train
 from maxmargin.cli.exits import (
@@ -28,6 +30,7 @@ from maxmargin.cli.exits import (
     say,
 )
 from maxmargin.errors import MaxMarginError, OptionError
+from maxmargin.signals import STOP_SIGNALS, Stopped, raise_stopped, remember
 
 _COMMANDS = {"train": train, "predict": predict, "evaluate": evaluate, "info": info}
 # Not every platform has all of these.
@@ -41,8 +44,9 @@ def run(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     try:
-        code = int(_COMMANDS[args.command].run(args))
-        sys.stdout.flush()
+        with _stoppable():
+            code = int(_COMMANDS[args.command].run(args))
+            sys.stdout.flush()
         return code
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("MAXMARGIN_DEBUG", "0") not in ("", "0"):
@@ -50,8 +54,29 @@ def run(argv: Sequence[str] | None = None) -> int:
         return _explain(error)
 
 
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does: with what was begun cleaned up, and with a sentence."""
+    remember(signal.SIGINT)
+    ours = [number for number in STOP_SIGNALS if number != signal.SIGINT]
+    # Handlers belong to the main thread; and what the parent ignores (nohup) stays ignored.
+    if threading.current_thread() is not threading.main_thread():
+        ours = []
+    ours = [number for number in ours if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, raise_stopped)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def _explain(error: BaseException) -> int:
     """One sentence on the standard error, and the exit code."""
+    if isinstance(error, Stopped):
+        say(f"Stopped by {error} before there was a model; nothing was written.")
+        return 128 + error.number
     if isinstance(error, KeyboardInterrupt):
         say("Interrupted before there was a model; nothing was written.")
         return INTERRUPTED

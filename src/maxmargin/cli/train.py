@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 from typing import Any
 
 from maxmargin.cli import names
 from maxmargin.cli.data import Dataset, add_data_options, holds_trees, read_data
-from maxmargin.cli.exits import DONE, INTERRUPTED, NOT_CONVERGED, check_output, print_json, say, writing
+from maxmargin.cli.exits import DONE, NOT_CONVERGED, check_output, print_json, say, writing
 from maxmargin.errors import OptionError
+from maxmargin.signals import last_stop
 
 SUMMARY = "train a model; without DATA, a demonstration"
 DESCRIPTION = """\
@@ -251,11 +253,13 @@ def _picture_kind(path: str) -> str:
 
 
 def exit_code(results: list[Any]) -> int:
-    """0, 1 or 130, from how training ended."""
+    """0, 1 or 128 and the signal's number, from how training ended."""
     statuses = {str(result.status) for result in results}
     if "INTERRUPTED" in statuses:
-        say("Interrupted; this is the best certified model so far.")
-        return INTERRUPTED
+        by = last_stop()
+        how = "Interrupted" if by == signal.SIGINT else f"Stopped by {by.name}"
+        say(f"{how}; this is the best certified model so far.")
+        return 128 + int(by)
     return DONE if statuses == {"CONVERGED"} else NOT_CONVERGED
 
 

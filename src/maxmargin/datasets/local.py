@@ -14,8 +14,6 @@ is a parameter so that all fetchers are called alike.
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +24,7 @@ from maxmargin.datasets.fetch import Subset, _data_directory
 from maxmargin.errors import DataError, OptionError
 from maxmargin.formats.compression import open_text
 from maxmargin.formats.conll import Sentence, read_conll
+from maxmargin.formats.npz import read_npz
 from maxmargin.formats.svm_hmm import SequenceData
 from maxmargin.formats.svmlight import ClassData
 
@@ -171,15 +170,14 @@ def _find(name: str, file: str, data_home: str | os.PathLike[str] | None) -> Pat
 def _read_letters(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64], NDArray[Any]]:
     names = ("pixels", "labels", "word_lengths", "folds")
     try:
-        # NumPy leaves a file open that is none.
-        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            pixels, labels, lengths, folds = (archive[name] for name in names)
-    except (OSError, LookupError, TypeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        arrays = read_npz(path, names)
+        pixels, labels, lengths, folds = (arrays[name] for name in names)
+    except (DataError, LookupError) as error:
         raise DataError(f"{path}: this is no npz file with the arrays {', '.join(names)} ({error}).") from error
     if (
         pixels.dtype != np.uint8
-        or pixels.shape != (len(labels), 16)
         or any(one.ndim != 1 or one.dtype.kind not in "iu" for one in (labels, lengths, folds))
+        or pixels.shape != (len(labels), 16)
         or lengths.shape != folds.shape
         or lengths.min(initial=1) < 1
         or lengths.sum(dtype=np.int64) != len(labels)

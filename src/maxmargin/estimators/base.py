@@ -237,6 +237,10 @@ class StructuredEstimator(BaseEstimator):
 def check_parameters(estimator: StructuredEstimator) -> None:
     """Refuse a parameter that cannot be, in a sentence that says what can."""
     p: Mapping[str, Any] = estimator.get_params(deep=False)
+    # Whole numbers of Python's have no limit; those that are no float are no parameter, and their digits fill pages.
+    for name, value in p.items():
+        if name != "random_state" and isinstance(value, int) and abs(value) >= 2**63:
+            raise OptionError(f"{name} is not possible: a whole number of {value.bit_length()} bits is too large.")
     if not (_is_real(p["C"]) and math.isfinite(p["C"]) and p["C"] > 0):
         raise OptionError(f"C={p['C']!r} is not possible; it must be a finite number above 0.")
     if not (_is_real(p["tol"]) and p["tol"] >= 0):
@@ -339,7 +343,14 @@ def _quoted(names: tuple[str, ...]) -> str:
 
 
 def _is_real(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    """Whether a value is a number that a float can hold."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
 
 
 def _is_whole(value: Any) -> bool:
@@ -410,7 +421,7 @@ def check_features(X: Any, name: str = "X") -> Features:
             # What a data frame of mixed columns gives.
             try:
                 X = X.astype(np.float64)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise DataError(f"{name} holds values that are not real numbers ({error}).") from None
     features = Features(X, name)
     if features.shape[0] == 0:

@@ -258,7 +258,7 @@ class ChainSVM(StructuredPredictor):
         problem, found = self._predict(X)
         lengths = np.diff(problem.example_variables)
         truth = _states(_check_tags(y, lengths), self.classes_)
-        counts = np.repeat(target.example_weights(sample_weight, len(lengths), "sequence"), lengths)
+        counts = np.repeat(target.score_weights(sample_weight, len(lengths), "sequence"), lengths)
         return float(np.average(found.labels == truth, weights=counts))
 
     def __sklearn_tags__(self) -> Tags:

@@ -35,6 +35,7 @@ from maxmargin.errors import DataError
 from maxmargin.estimators.basis import BasisFeatures, cluster_centres, coordinates, greedy_rows, nearest_rows
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures, check_semidefinite
+from maxmargin.problems.sparse import checked_csr
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.sampling import seed_of
 
@@ -304,7 +305,7 @@ def _between(estimator: Any, X: Any, Y: Any, gamma: float) -> NDArray[np.float64
     kind = "CSR matrices" if sp.issparse(X) else "arrays"
     try:
         found: Any = kernel(X, Y)
-        values = np.asarray(found.toarray() if hasattr(found, "toarray") else found, np.float64)
+        values = np.asarray(checked_csr(found, "its value").toarray() if sp.issparse(found) else found, np.float64)
     except Exception as error:
         raise DataError(
             f"The kernel {_name(estimator)} failed on {kind} of shapes {X.shape} and {Y.shape}: "

@@ -150,10 +150,7 @@ class GraphSVM(StructuredPredictor):
         states = [np.array([state[v] for v, k in zip(values[m], known[m], strict=True) if k], np.int32) for m in kept]
         weight = None
         if sample_weight is not None:
-            weight = np.asarray(sample_weight, np.float64)
-            if weight.shape != (len(parts),):
-                raise DataError(f"sample_weight has shape {weight.shape}; expected ({len(parts)},), one per graph.")
-            weight = weight[kept]
+            weight = target.example_weights(sample_weight, len(parts), "graph")[kept]
         chosen = [_known_part(parts[m], known[m]) for m in kept]
         features = _stack_nodes(chosen)
         problem = graph_problem(
@@ -182,9 +179,7 @@ class GraphSVM(StructuredPredictor):
         values, known = _check_labels(_check_graphs(graphs)[0], labels)
         state = {label: k for k, label in enumerate(self.classes_.tolist())}
         truth = np.array([state.get(v, -1) for row in values for v in row])
-        weight = np.ones(len(values)) if sample_weight is None else np.asarray(sample_weight, np.float64)
-        if weight.shape != (len(values),):
-            raise DataError(f"sample_weight has shape {weight.shape}; expected ({len(values)},), one per graph.")
+        weight = target.score_weights(sample_weight, len(values), "graph")
         counts = np.concatenate(known) * np.repeat(weight, np.diff(starts))
         if not counts.sum() > 0:
             raise DataError("No node has a known label and a positive weight: there is nothing to score.")

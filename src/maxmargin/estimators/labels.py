@@ -23,6 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import DataConversionWarning
 
 from maxmargin.errors import DataError, OptionError
+from maxmargin.problems.factor_graphs import as_weights
+from maxmargin.problems.sparse import checked_csr
 
 
 def distinct(values: Iterable[Hashable]) -> NDArray[Any]:
@@ -98,7 +100,7 @@ def encode_array(Y: Any) -> tuple[NDArray[np.int8], NDArray[Any]]:
     names = getattr(Y, "columns", None)
     sparse = sp.issparse(Y)
     if sparse:
-        values = np.asarray(Y.toarray())
+        values = np.asarray(checked_csr(Y, "Y").toarray())
     else:
         try:
             values = np.asarray(Y)
@@ -221,10 +223,19 @@ def class_weights(class_weight: Any, classes: NDArray[Any], states: NDArray[np.i
 
 def example_weights(sample_weight: ArrayLike | None, n: int, noun: str) -> NDArray[np.float64]:
     """A weight for each example, 1 by default; what they must be besides is for the problem to check."""
-    weight = np.ones(n) if sample_weight is None else np.asarray(sample_weight, np.float64)
+    weight = np.ones(n) if sample_weight is None else as_weights(sample_weight, "sample_weight")
     if weight.shape != (n,):
         raise DataError(f"sample_weight has shape {weight.shape}; expected ({n},), one per {noun}.")
     return weight
+
+
+def score_weights(sample_weight: ArrayLike | None, n: int, noun: str) -> NDArray[np.float64]:
+    """A weight for each example of a mean, which is of no use if all are 0."""
+    weight = example_weights(sample_weight, n, noun)
+    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise DataError("sample_weight must be finite, not negative, and not all zero.")
+    # Of equal size as before, but a sum that a float can hold.
+    return np.asarray(weight / weight.max())
 
 
 def cost_table(loss: Any, classes: NDArray[Any]) -> Any:
@@ -234,7 +245,7 @@ def cost_table(loss: Any, classes: NDArray[Any]) -> Any:
     labels = classes.tolist()
     try:
         table = np.asarray(loss, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise DataError(f"loss={loss!r} is neither a name nor a table of numbers.") from None
     if table.shape != (len(labels), len(labels)):
         raise DataError(

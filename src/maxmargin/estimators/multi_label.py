@@ -168,9 +168,7 @@ class MultiLabelSVM(StructuredPredictor):
         _, found = self._predict(X)
         _check_lengths(len(found.values), len(truth))
         right = (found.labels.reshape(truth.shape) == truth).mean(axis=1)
-        return float(
-            np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight, np.float64))
-        )
+        return float(np.average(right, weights=target.score_weights(sample_weight, len(right), "example")))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -148,7 +148,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
             raise DataError(f"y[{m}] is {values[m]!r}, a class that was not seen in training.")
         predicted = self.predict(X)
         _check_lengths(len(predicted), len(states))
-        weight = target.example_weights(sample_weight, len(states), "example")
+        weight = target.score_weights(sample_weight, len(states), "example")
         return float(np.average(predicted == self.classes_[states], weights=weight))
 
     def __sklearn_tags__(self) -> Tags:

@@ -350,7 +350,6 @@ def _restore_vectors(estimator: StructuredEstimator, gamma: Any, arrays: dict[st
         vectors: Any = arrays[name]
     else:
         vectors = sp.csr_array(tuple(arrays[f"{kind}_{part}"] for part in ("data", "indices", "indptr")), shape=shape)
-        vectors.check_format(full_check=True)
     if vectors.shape != shape:
         raise ModelFileError(f"its {kind} vectors have shape {vectors.shape}; its weights and features need {shape}.")
     checked = Features(vectors, name)

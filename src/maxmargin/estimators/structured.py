@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators.base import StructuredEstimator, check_parameters, solve_path
-from maxmargin.estimators.labels import example_weights
+from maxmargin.estimators.labels import score_weights
 from maxmargin.problems.python_problem import PythonProblem, ask, named, outputs
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.choice import choose_solver
@@ -144,7 +144,7 @@ class StructuredSVM(BaseEstimator):
                 for m, (one, other) in enumerate(zip(truth, predicted, strict=True))
             ]
         )
-        return 1.0 - float(np.average(losses, weights=example_weights(sample_weight, len(truth), "example")))
+        return 1.0 - float(np.average(losses, weights=score_weights(sample_weight, len(truth), "example")))
 
     def save(self, path: str | os.PathLike[str]) -> NoReturn:
         """Refuse: a model file holds data and never code, and this model is the user's code."""

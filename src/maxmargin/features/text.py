@@ -36,8 +36,10 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.features.vectoriser import FeatureColumns, Found, flatten, is_whole, number, place_of
 from maxmargin.problems.layout import offsets
 
-_PART = re.compile(r"([^\[\]|=]+)(?:\[([+-]?[0-9]+)\])?")
-_COMPUTED = re.compile(r"(prefix|suffix)([1-9][0-9]*)|shape|length|lower")
+_PART = re.compile(r"([^\[\]|=]+)(?:\[([+-]?[0-9]{1,9})\])?")
+_COMPUTED = re.compile(r"(prefix|suffix)([1-9][0-9]{0,8})|shape|length|lower")
+#: Most templates, each of which is a feature of every position: options of a model file must not make billions.
+_MOST_TEMPLATES = 10_000
 
 
 class Attribute(NamedTuple):
@@ -176,7 +178,7 @@ class TextFeatures(FeatureColumns):
                 raise OptionError(f"{name}={getattr(self, name)!r} is not possible; it must be True or False.")
         for name in ("columns", "templates"):
             value = getattr(self, name)
-            if isinstance(value, str) or not all(isinstance(one, str) for one in value):
+            if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
                 raise OptionError(f"{name}={value!r} is not possible; it must be a list of strings.")
         if not self.columns or len(set(self.columns)) < len(self.columns):
             raise OptionError(f"columns={self.columns!r} is not possible; it must be a list of names that differ.")
@@ -185,6 +187,14 @@ class TextFeatures(FeatureColumns):
                 raise OptionError(
                     f"columns has the name {column!r}, which is taken, or has a bracket, a bar or an equals sign."
                 )
+        columns = len(self.columns) * (2 * int(self.window) + 1 + 2 * int(self.bigrams))
+        affixes = (int(self.prefixes) + int(self.suffixes) + 2) * (2 * int(self.affix_window) + 1)
+        if columns + affixes + len(self.templates) > _MOST_TEMPLATES:
+            raise OptionError(
+                f"window={_shown(self.window)}, bigrams={_shown(self.bigrams)}, prefixes={_shown(self.prefixes)}, "
+                f"suffixes={_shown(self.suffixes)} and affix_window={_shown(self.affix_window)} make more than "
+                f"{_MOST_TEMPLATES} templates, which are too many."
+            )
         self.template_names()
 
     def _affixes(self) -> tuple[tuple[str, int], tuple[str, int]]:
@@ -328,6 +338,11 @@ def _title(parts: list[tuple[str, int]]) -> str:
     return "|".join(
         name if distance == 0 and _COMPUTED.fullmatch(name) else f"{name}[{distance}]" for name, distance in parts
     )
+
+
+def _shown(number: int) -> str:
+    """A whole number, but none with thousands of digits."""
+    return str(int(number)) if int(number) < 10**18 else "more than 10**18"
 
 
 def _span(window: int) -> range:

@@ -106,9 +106,11 @@ class FeatureColumns(BaseEstimator):
         """Refuse, in a sentence, options that cannot be."""
         for name in ("min_count", "n_hash"):
             value = getattr(self, name)
-            if not (is_whole(value, 1) or (name == "n_hash" and value is None)):
+            if not ((is_whole(value, 1) and value < 2**31) or (name == "n_hash" and value is None)):
                 also = ", or None" if name == "n_hash" else ""
-                raise OptionError(f"{name}={value!r} is not possible; it must be a whole number of at least 1{also}.")
+                raise OptionError(
+                    f"{name}={value!r} is not possible; it must be a whole number of at least 1{also}, below 2**31."
+                )
         if self.n_hash is not None and self.min_count > 1:
             raise OptionError(
                 f"min_count={self.min_count} needs a vocabulary, which hashing does without: give either min_count or n_hash."

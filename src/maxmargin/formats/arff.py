@@ -27,14 +27,15 @@ from scipy.sparse import csr_array
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.formats.compression import open_binary, open_text
-from maxmargin.formats.multilabel import MultiLabelData
+from maxmargin.formats.multilabel import MultiLabelData, check_label_cells
 
 _QUOTED = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{}}'\"][^\s{{}}]*)\s*(.*)", re.IGNORECASE)
-_NOMINAL_VALUE = re.compile(rf"\s*({_QUOTED}|[^,{{}}'\"\s][^,{{}}]*?)\s*([,}}])")
+_NOMINAL_VALUE = re.compile(rf"\s*({_QUOTED}\s*|[^,{{}}'\"\s][^,{{}}]*)([,}}])")
 _ROW_VALUE = re.compile(rf"((?:{_QUOTED}|[^,'\"])*)(,|$)")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_MEKA_LABELS = re.compile(r"(?:^|\s)-C\s+(-?\d+)", re.ASCII)
+# Digits can be read in one way only: a number that ends wrongly is found so in one pass.
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_MEKA_LABELS = re.compile(r"(?:^|\s)-C\s+(-?\d{1,18})(?!\d)", re.ASCII)
 _COMPRESSION_SUFFIXES = {".xz", ".gz", ".bz2"}
 
 
@@ -191,7 +192,7 @@ def _read_nominal(path: str, number: int, name: str, kind: str) -> tuple[str, ..
                 f"{path}, line {number}: the values of the attribute {name!r} are not of the form {{A,B,...}}: "
                 f"{_short(kind)}."
             )
-        values.append(_unquote(match[1]))
+        values.append(_unquote(match[1].rstrip()))
         position, end = match.end(), match[2]
     rest = kind[position:].strip()
     if rest and not rest.startswith("%"):
@@ -221,9 +222,9 @@ def _label_columns(
     """Return the numbers of the attributes that are labels, increasing."""
     m = len(header.attributes)
     if n_labels is not None:
-        if not 1 <= n_labels < m:
+        if isinstance(n_labels, bool) or not isinstance(n_labels, int | np.integer) or not 1 <= n_labels < m:
             raise OptionError(
-                f"n_labels is {n_labels}, but {path} has {m} attributes; expected 1 to {m - 1}, "
+                f"n_labels is {n_labels!r}, but {path} has {m} attributes; expected 1 to {m - 1}, "
                 "so that a feature is left."
             )
         return np.arange(m - n_labels, m)
@@ -298,6 +299,13 @@ def _read_label_xml(xml_path: str) -> list[tuple[int, str]]:
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise DataError(f"{xml_path}, line {error.lineno}: this is not well-formed XML ({reason}).") from error
+    except DataError:
+        raise
+    # The encoding that an XML declares is looked up among Python's, and need not be there, or not be one of text.
+    except (LookupError, ValueError, TypeError) as error:
+        raise DataError(
+            f"{xml_path}, line {parser.CurrentLineNumber}: the encoding that the XML declares cannot be read ({error})."
+        ) from error
     if not labels:
         raise DataError(f"{xml_path}: no <label name=...> was found.")
     return labels
@@ -472,8 +480,21 @@ def _parse_value(path: str, number: int, text: str, attribute: _Attribute) -> fl
     return float(text)
 
 
+def _check_label_values(
+    path: str, header: _Header, label_columns: NDArray[np.int64], wrong: NDArray[np.int64], values: NDArray[np.float64]
+) -> None:
+    """Refuse labels other than 0 and 1; `wrong` has the row and the label of the first of these values."""
+    if len(wrong):
+        row, label = wrong[0]
+        raise DataError(
+            f"{path}, line {header.row_lines[row]}: the label {header.attributes[label_columns[label]].name!r} is "
+            f"{values[0]:g}; expected 0 or 1."
+        )
+
+
 def _split_labels(path: str, header: _Header, table: _Table, label_columns: NDArray[np.int64]) -> MultiLabelData:
     n, m = len(header.rows), len(header.attributes)
+    check_label_cells(path, n, len(label_columns))
     is_label = np.zeros(m, dtype=bool)
     is_label[label_columns] = True
     names = [attribute.name for attribute in header.attributes]
@@ -481,12 +502,18 @@ def _split_labels(path: str, header: _Header, table: _Table, label_columns: NDAr
     place = np.where(is_label, np.cumsum(is_label), np.cumsum(~is_label)) - 1
     X: NDArray[np.float64] | csr_array[np.float64]
     if table.rows is None or table.columns is None:
-        labels = table.values[:, is_label]
+        values = table.values[:, is_label]
+        wrong = np.argwhere((values != 0) & (values != 1))
+        _check_label_values(path, header, label_columns, wrong[:1], values[(values != 0) & (values != 1)])
+        labels = values.astype(np.int8)
         X = np.ascontiguousarray(table.values[:, ~is_label])
     else:
         of_label = is_label[table.columns]
-        labels = np.zeros((n, len(label_columns)))
-        labels[table.rows[of_label], place[table.columns[of_label]]] = table.values[of_label]
+        values, at = table.values[of_label], np.stack([table.rows[of_label], place[table.columns[of_label]]], axis=1)
+        other = np.flatnonzero((values != 0) & (values != 1))
+        _check_label_values(path, header, label_columns, at[other[:1]], values[other])
+        labels = np.zeros((n, len(label_columns)), np.int8)
+        labels[at[:, 0], at[:, 1]] = values
         # Zeros that are spelled out do not belong in a CSR matrix.
         kept = ~of_label & (table.values != 0)
         row_ends = np.cumsum(np.bincount(table.rows[kept], minlength=n))
@@ -498,16 +525,9 @@ def _split_labels(path: str, header: _Header, table: _Table, label_columns: NDAr
             ),
             shape=(n, m - len(label_columns)),
         )
-    wrong = np.argwhere((labels != 0) & (labels != 1))
-    if len(wrong):
-        row, label = wrong[0]
-        raise DataError(
-            f"{path}, line {header.row_lines[row]}: the label {names[label_columns[label]]!r} is "
-            f"{labels[row, label]:g}; expected 0 or 1."
-        )
     return MultiLabelData(
         X,
-        labels.astype(np.int8),
+        labels,
         [name for name, label in zip(names, is_label, strict=True) if not label],
         [names[column] for column in label_columns],
     )

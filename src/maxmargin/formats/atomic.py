@@ -5,18 +5,30 @@ Conventions
 The new content goes to a temporary file in the same directory, is flushed to the disk, and takes the name of the target
 in one step. A path that cannot be written is an `OptionError`, found before anything is computed or written. Symbolic
 links are followed.
+
+A process that is killed leaves its temporary file behind, and the next write of the same target removes it. Whether a temporary
+file is in use says its lock, which the system gives up with the process that holds it; the age is looked at, too, since a file
+is there before it is locked. Where there are no locks, such files stay (on Windows a file that is in use cannot be removed).
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from maxmargin.errors import OptionError
+
+fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
+
+#: Seconds after which a temporary file that nobody holds is taken for one that was left behind.
+_STALE_SECONDS = 60.0
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -32,7 +44,15 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     OptionError
         The directory is missing, the path is a directory or a device, the file is read-only, or permission is missing.
     """
-    target = os.path.realpath(path)
+    try:
+        target = os.path.realpath(path)
+        # Names that are too long, that hold a zero byte or that lead in circles are found by no other question.
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(target)
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"The file {os.fspath(path)!s} cannot be written: {getattr(error, 'strerror', None) or error}."
+        ) from error
     directory = os.path.dirname(target)
     if not os.path.isdir(directory):
         raise OptionError(f"The file {os.fspath(path)} cannot be written: the directory {directory} does not exist.")
@@ -74,7 +94,10 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     check_writable(path)
     target = os.path.realpath(path)
+    _remove_stale(target)
     descriptor, temporary = _create_beside(target)
+    # A second descriptor keeps the lock until the file has its name.
+    lock = _lock(descriptor)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
@@ -87,14 +110,59 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    finally:
+        if lock is not None:
+            os.close(lock)
     if os.name == "posix":
         _sync_directory(os.path.dirname(target))
 
 
+def _prefix(target: str) -> str:
+    # The name is cut so that a target with the longest possible name still has a temporary file.
+    return f".{os.path.basename(target)[:60]}."
+
+
+def _lock(descriptor: int) -> int | None:
+    """Say that a temporary file is in use; returns a descriptor that holds the lock, or None where there are no locks."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.dup(descriptor)
+    except OSError:
+        return None
+
+
+def _remove_stale(target: str) -> None:
+    """Remove temporary files of this target that killed processes left behind."""
+    prefix, directory = _prefix(target), os.path.dirname(target)
+    pattern = re.compile(re.escape(prefix) + r"[0-9a-f]{16}\.tmp")
+    with contextlib.suppress(OSError):
+        found = [name for name in os.listdir(directory) if name.startswith(prefix) and pattern.fullmatch(name)]
+        for name in found:
+            with contextlib.suppress(OSError):
+                _remove_if_stale(os.path.join(directory, name))
+
+
+def _remove_if_stale(temporary: str) -> None:
+    status = os.lstat(temporary)
+    if not stat.S_ISREG(status.st_mode) or time.time() - status.st_mtime < _STALE_SECONDS:
+        return
+    if fcntl is None:
+        os.unlink(temporary)
+        return
+    descriptor = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        # Refused, with an OSError, as long as the process that writes the file lives.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(temporary)
+    finally:
+        os.close(descriptor)
+
+
 def _create_beside(target: str) -> tuple[int, str]:
     """Create an empty file beside the target. Unlike `tempfile`, this gives it the permissions of the umask."""
-    # The name is cut so that a target with the longest possible name still has a temporary file.
-    name = f".{os.path.basename(target)[:100]}.{secrets.token_hex(8)}.tmp"
+    name = f"{_prefix(target)}{secrets.token_hex(8)}.tmp"
     temporary = os.path.join(os.path.dirname(target), name)
     return os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o666), temporary
 

@@ -17,17 +17,17 @@ import contextlib
 import os
 import re
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import IO, Literal
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.formats.atomic import atomic_write
-from maxmargin.formats.compression import open_binary, open_text
+from maxmargin.formats.compression import ZIP_ERRORS, check_archive, open_binary, open_text
 from maxmargin.problems.trees import Tree, located_trees
 
 TRACE = "-NONE-"
 TOP = "TOP"
+_Chain = tuple[list[str], list[Tree | str]]
 _PLAIN = re.compile(r"[^-=]+|.*")
 
 
@@ -103,14 +103,21 @@ def without_functions(tree: Tree) -> Tree:
 def collapse_unary(tree: Tree) -> Tree:
     """The tree with every chain of nodes over a single subtree made one node, such as S+VP; `expand_unary` undoes it."""
 
-    def collapsed(node: Tree, below: list[Tree]) -> Tree:
+    # A node is its labels, from the bottom up, and what is below; labels are joined once, when the chain ends.
+    def collapsed(node: Tree, below: list[_Chain]) -> _Chain:
         if "+" in node.label and not node.is_tag:
             raise DataError(f"The label {node.label} has a '+', which collapsed labels are joined with.")
-        if len(below) == 1 and not below[0].is_tag:
-            return Tree(f"{node.label}+{below[0].label}", below[0].children)
-        return Tree(node.label, below or node.children)
+        if len(below) == 1 and isinstance(below[0][1][0], Tree):
+            below[0][0].append(node.label)
+            return below[0]
+        return [node.label], [_joined(one) for one in below] or list(node.children)
 
-    return tree.fold(collapsed)
+    return _joined(tree.fold(collapsed))
+
+
+def _joined(chain: _Chain) -> Tree:
+    labels, below = chain
+    return Tree("+".join(reversed(labels)), below)
 
 
 def expand_unary(tree: Tree) -> Tree:
@@ -137,6 +144,7 @@ def _members(place: str, suffix: str) -> Iterator[tuple[str, Iterable[str]]]:
         names = sorted(name for name in archive.namelist() if name.endswith(suffix))
         if not names:
             raise DataError(f"{place}: no member of this zip archive has a name that ends in {suffix!r}.")
+        check_archive(place, archive, names)
         for name in names:
             with archive.open(name) as member:
                 yield f"{place}, {name}", _lines(f"{place}, {name}", member)
@@ -153,10 +161,11 @@ def _lines(place: str, member: IO[bytes]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _readable(place: str) -> Iterator[None]:
-    # zipfile speaks in many tongues about bytes that make no sense.
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+    except DataError:
+        raise
+    except ZIP_ERRORS as error:
         raise DataError(f"{place}: this zip archive is truncated, corrupt or encrypted ({error}).") from error
 
 

@@ -5,6 +5,9 @@ Conventions
 Plain, gzip, xz and bzip2 files are told apart by their first bytes, never by their name. Whatever goes wrong while a
 file is opened or read (missing, truncated, corrupt, not UTF-8) is a `DataError` that names the file and the line at
 which the reading stopped; the streams returned here raise it themselves, so that no reader has to translate errors.
+
+A small compressed file can unpack to more than any memory holds. What unpacks to more than `FREE_BYTES`, and to more than
+`MOST_TIMES` its own size, is refused: real data sets unpack to 3 to 20 times their size. Unpacked files have no limit.
 """
 
 from __future__ import annotations
@@ -15,12 +18,20 @@ import gzip
 import io
 import lzma
 import os
+import stat
+import struct
+import zipfile
 import zlib
 from typing import Any, BinaryIO, TextIO, cast
 
 from maxmargin.errors import DataError
 
-_READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
+#: What compressed files may unpack to: always so many bytes, and above so many times their own size.
+FREE_BYTES, MOST_TIMES = 64 << 20, 200
+#: What the standard library raises about compressed bytes that make no sense, or that ask for more memory than there is.
+READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, MemoryError)
+#: What its zipfile raises on archives that are cut, altered, encrypted or of an unknown kind.
+ZIP_ERRORS = (*READ_ERRORS, zipfile.BadZipFile, struct.error, RuntimeError, ValueError, LookupError)
 
 
 def decompressing(stream: BinaryIO) -> BinaryIO:
@@ -37,6 +48,28 @@ def decompressing(stream: BinaryIO) -> BinaryIO:
     if magic.startswith(b"BZh"):
         return cast(BinaryIO, bz2.BZ2File(stream))
     return stream
+
+
+def most_unpacked(file_bytes: int) -> int:
+    """How many bytes a compressed file of this size may unpack to."""
+    return max(FREE_BYTES, MOST_TIMES * file_bytes)
+
+
+def check_archive(place: str, archive: zipfile.ZipFile, names: list[str]) -> None:
+    """Refuse a zip archive whose members of these names declare more than it may unpack to; zipfile reads no more than that."""
+    stream = archive.fp
+    assert stream is not None
+    limit = most_unpacked(stream.seek(0, os.SEEK_END))
+    total = sum(archive.getinfo(name).file_size for name in names)
+    if total > limit:
+        raise DataError(
+            f"The zip archive {place} declares {total} bytes of content, {MOST_TIMES} times its own size and more than "
+            "64 MiB; it is not read. If this is meant, store its members without compression."
+        )
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)
 
 
 def open_binary(path: str | os.PathLike[str]) -> BinaryIO:
@@ -86,13 +119,19 @@ class _GuardedStream(io.RawIOBase):
         self._file: BinaryIO | None = None
         try:
             self._file = open(self._path, "rb")  # noqa: SIM115
-        except OSError as error:
-            raise DataError(f"The file {self._path} cannot be opened: {error.strerror or error}.") from error
+        # A name with a zero byte, or one that the file system cannot spell, is a ValueError.
+        except (OSError, ValueError) as error:
+            raise DataError(f"The file {self._path!s} cannot be opened: {_reason(error)}.") from error
         try:
+            status = os.fstat(self._file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError("it is no regular file")
             self._stream = decompressing(self._file)
-        except _READ_ERRORS as error:
+        except READ_ERRORS as error:
             self._file.close()
             raise DataError(f"The file {self._path} cannot be read: {error}.") from error
+        self._read = 0
+        self._limit = most_unpacked(status.st_size) if self._stream is not self._file else None
 
     def readable(self) -> bool:
         return True
@@ -100,10 +139,16 @@ class _GuardedStream(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         try:
             data = self._stream.read(len(buffer))
-        except _READ_ERRORS as error:
+        except READ_ERRORS as error:
             raise DataError(
                 f"The file {self._path} is truncated or corrupt: reading stopped at line {self._line} ({error})."
             ) from error
+        self._read += len(data)
+        if self._limit is not None and self._read > self._limit:
+            raise DataError(
+                f"The file {self._path} unpacks to more than {self._limit} bytes, {MOST_TIMES} times its own size and more "
+                "than 64 MiB: no more is read. If this is meant, unpack it first."
+            )
         if self._decoder is not None:
             self._check_utf8(self._decoder, data)
         self._line += data.count(b"\n")

@@ -14,26 +14,19 @@ from __future__ import annotations
 
 import contextlib
 import io
-import lzma
 import os
 import re
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import TextIO
 
 from maxmargin.errors import DataError
 from maxmargin.formats.atomic import atomic_write
-from maxmargin.formats.compression import open_text
+from maxmargin.formats.compression import ZIP_ERRORS, check_archive, open_text
 
 _SPACES = re.compile(r"[ \t]+")
 _ANY_SPACE = re.compile(r"[ \t-\r\x1c-\x1f]")
-# What Python's zipfile raises on archives that are cut, altered, encrypted or of an unknown kind.
-_ZIP_ERRORS = (
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, RuntimeError, ValueError
-)  # fmt: skip
 
 Sentence = list[tuple[str, ...]]
 
@@ -181,8 +174,11 @@ def _unzip(place: str, archive: str, member: str) -> bytes:
             if member in found:
                 found = [member]
             if len(found) == 1:
+                check_archive(archive, opened, found)
                 return opened.read(found[0])
-    except _ZIP_ERRORS as error:
+    except DataError:
+        raise
+    except ZIP_ERRORS as error:
         raise DataError(f"The file {archive} is truncated or corrupt, or no zip file ({error}).") from error
     shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
     raise DataError(f"{place}: {len(found)} files in {archive} could be meant; expected one of {shown}.")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import zipfile
-import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +20,11 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import DataError
 from maxmargin.formats.atomic import atomic_write
+from maxmargin.formats.npz import read_npz
 
+_NAMES = ("X", "y", "edges", "edge_features", "node_ptr", "edge_ptr", "split", "classes")
+#: Without names, the labels are all numbers up to the largest, and one that is mistyped must not make billions of them.
+_MOST_CLASSES = 1 << 20
 Graph = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]
 
 
@@ -60,7 +63,7 @@ def read_graphs(path: str | os.PathLike[str], split: int | None = None) -> Graph
         The arrays of the graphs are views of common arrays.
     """
     place = os.fspath(path)
-    arrays = _load(place)
+    arrays = read_npz(path, _NAMES)
     X, y, edges, edge_features, node_ptr, edge_ptr, class_names = _check(place, arrays)
     n_graphs = len(node_ptr) - 1
     chosen = np.arange(n_graphs)
@@ -128,28 +131,6 @@ def write_graphs(path: str | os.PathLike[str], data: GraphData) -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-def _load(place: str) -> dict[str, NDArray[np.generic]]:
-    try:
-        with open(place, "rb") as stream:
-            if stream.read(2) != b"PK":
-                raise DataError(f"{place}: this is not an npz file.")
-            stream.seek(0)
-            with np.load(stream, allow_pickle=False) as archive:
-                return {
-                    name: archive[name]
-                    for name in ("X", "y", "edges", "edge_features", "node_ptr", "edge_ptr", "split", "classes")
-                    if name in archive.files
-                }
-    except OSError as error:
-        raise DataError(f"The file {place} cannot be read: {error.strerror or error}.") from error
-    except DataError:
-        raise
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, MemoryError, RuntimeError) as error:
-        raise DataError(
-            f"{place}: this npz file is truncated or corrupt, or holds pickled objects ({error})."
-        ) from error
 
 
 _Checked = tuple[
@@ -269,7 +250,14 @@ def _class_names(
             )
         names = [str(name) for name in classes]
     else:
-        names = [str(label) for label in range(int(y.max(initial=-1)) + 1)]
+        largest = int(y.max(initial=-1))
+        if largest >= _MOST_CLASSES:
+            g, node = _owner(node_ptr, int(y.argmax()))
+            raise DataError(
+                f"{place}: node {node} of graph {g} has the label {largest}; expected one below {_MOST_CLASSES}, since "
+                "there is no array 'classes'."
+            )
+        names = [str(label) for label in range(largest + 1)]
     wrong = np.flatnonzero((y < -1) | (y >= len(names)))
     if len(wrong):
         g, node = _owner(node_ptr, int(wrong[0]))

@@ -13,6 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from maxmargin.errors import DataError
+
+#: Most entries of a matrix of labels: a short file can have many examples and name many labels.
+MOST_LABEL_CELLS = 1 << 29
+
 
 @dataclass(frozen=True, eq=False)
 class MultiLabelData:
@@ -34,3 +39,12 @@ class MultiLabelData:
     Y: NDArray[np.int8]
     feature_names: list[str]
     label_names: list[str]
+
+
+def check_label_cells(place: str, n_examples: int, n_labels: int) -> None:
+    """Refuse a file whose labels make a larger matrix than can be meant."""
+    if n_examples * n_labels > MOST_LABEL_CELLS:
+        raise DataError(
+            f"{place} has {n_examples} examples and {n_labels} labels; their product is above the limit of {MOST_LABEL_CELLS} "
+            "(maxmargin.formats.multilabel.MOST_LABEL_CELLS)."
+        )

@@ -25,6 +25,7 @@ from maxmargin.formats.svmlight import (
     example_lines,
     label_vector,
     query_number,
+    short,
     sparse_rows,
     whole_numbers,
     write_rows,
@@ -101,7 +102,7 @@ def read_svm_hmm(path: str | os.PathLike[str], n_features: int | None = None) ->
     for number, line in example_lines(path):
         tag, query, text = (*line.split(None, 2), "", "")[:3]
         if ":" in tag:
-            raise DataError(f"{place}, line {number}: {tag!r} was found where a tag was expected.")
+            raise DataError(f"{place}, line {number}: {short(tag)} was found where a tag was expected.")
         if query != last:
             qid, last = query_number(place, number, query), query
             # The same number may be spelled differently.

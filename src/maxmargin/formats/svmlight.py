@@ -26,19 +26,25 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.formats.atomic import atomic_write
 from maxmargin.formats.compression import open_text
-from maxmargin.formats.multilabel import MultiLabelData
+from maxmargin.formats.multilabel import MultiLabelData, check_label_cells
+from maxmargin.problems.sparse import checked_csr
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,18}(\.0*)?", re.ASCII)
 _INDEX = re.compile(r"\d{1,18}", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-# One mistyped index must not make a matrix (and a list of names) of billions of columns.
-_MAX_IMPLIED_FEATURES = 1 << 24
+# Digits can be read in one way only: a number that ends wrongly is found so in one pass.
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+# What Python takes for a space, and a line of pairs has none of.
+_ODD_SPACE = re.compile(r"[\x0b\x0c\r\x1c-\x1f]")
+# One mistyped index must not make a matrix (and a list of names) of millions of columns.
+_MAX_IMPLIED_FEATURES = 1 << 22
+# Strings in an array all take the room of the longest: beyond so many bytes they are kept as objects.
+_MOST_PADDED = 64 << 20
 # So many lines are parsed at a time: the text of a large file is never there twice, let alone cut into pieces.
 _BLOCK_LINES = 4096
 
@@ -95,7 +101,7 @@ class LabelledRows:
             if "," in token or (possible is not None and label not in possible):
                 line = self.line_numbers[self.labels.index(token)]
                 wrong = "holds several" if "," in token else f"is not among the {len(known or ())} known labels"
-                raise DataError(f"{self.place}, line {line}: the label {token!r} {wrong}.")
+                raise DataError(f"{self.place}, line {line}: the label {short(token)} {wrong}.")
         return ClassData(self.X, label_vector([label_of[token] for token in self.labels]), self.feature_names)
 
 
@@ -242,11 +248,16 @@ def example_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
         raise DataError(f"{os.fspath(path)}: there are no examples in the file.")
 
 
+def short(text: str) -> str:
+    """A piece of a file, in quotes and cut where it is long, for a sentence."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
 def query_number(place: str, line: int, token: str) -> int:
     """The number of ``qid:NUMBER``."""
     name, _, number = token.partition(":")
     if name != "qid" or not _INDEX.fullmatch(number):
-        raise DataError(f"{place}, line {line}: {token!r} was found where 'qid:NUMBER' was expected.")
+        raise DataError(f"{place}, line {line}: {short(token)} was found where 'qid:NUMBER' was expected.")
     return int(number)
 
 
@@ -258,10 +269,10 @@ def sparse_rows(
     zero_based: bool | Literal["auto"],
 ) -> tuple[csr_array[np.float64], int]:
     """The rows of the texts of pairs, and the index of the first column."""
-    if not (zero_based is True or zero_based is False or zero_based == "auto"):
+    if not (zero_based is True or zero_based is False or (isinstance(zero_based, str) and zero_based == "auto")):
         raise OptionError(f"zero_based is {zero_based!r}; expected True, False or 'auto'.")
-    if n_features is not None and not 1 <= n_features < 2**31:
-        raise OptionError(f"n_features is {n_features}; expected a positive number below 2**31.")
+    if n_features is not None and not (isinstance(n_features, int | np.integer) and 1 <= n_features < 2**31):
+        raise OptionError(f"n_features is {n_features!r}; expected a positive whole number below 2**31.")
     blocks = [
         _parse_pairs_fast(texts[first : first + _BLOCK_LINES])
         or _parse_pairs_slow(place, line_numbers[first : first + _BLOCK_LINES], texts[first : first + _BLOCK_LINES])
@@ -287,8 +298,9 @@ def sparse_rows(
 
 
 def label_vector(labels: list[Any]) -> NDArray[Any]:
-    """Labels as a vector of whole numbers or of strings; of objects if there are None among them."""
-    if None not in labels:
+    """Labels as a vector of whole numbers or of strings; of objects if there are None among them, or if one is very long."""
+    longest = max((len(label) for label in dict.fromkeys(labels) if isinstance(label, str)), default=0)
+    if None not in labels and 4 * longest * len(labels) <= _MOST_PADDED:
         return np.array(labels)
     vector = np.empty(len(labels), object)
     vector[:] = labels
@@ -312,7 +324,7 @@ def check_names(path: str | os.PathLike[str], noun: str, names: Sequence[str], m
 
 def write_rows(path: str | os.PathLike[str], heads: Sequence[str], rows: Any) -> None:
     """Write a line for each row, in one step: its head, and its pairs."""
-    X = csr_array(rows)
+    X = checked_csr(rows if issparse(rows) else csr_array(rows), "X")
     if not np.isfinite(X.data).all():
         raise DataError(f"The features cannot be written to {os.fspath(path)}: some are NaN or infinite.")
     with atomic_write(path) as stream:
@@ -336,7 +348,7 @@ def _parse_pairs_fast(texts: list[str]) -> _Pairs | None:
     counts = np.array([text.count(":") for text in texts], dtype=np.int64)
     total = int(counts.sum())
     text = " ".join(texts)
-    if not text.isascii() or "_" in text or " :" in text or ": " in text:
+    if not text.isascii() or "_" in text or " :" in text or ": " in text or _ODD_SPACE.search(text):
         return None
     # With the colons as tokens of their own, well-formed pairs are exactly: index, colon, value, index, ...
     tokens = text.replace(":", " : ").split()
@@ -379,11 +391,11 @@ def _parse_pairs_slow(place: str, line_numbers: list[int], texts: list[str]) -> 
 def _parse_pair(place: str, pair: str) -> tuple[int, float]:
     index, colon, value = pair.partition(":")
     if not (index and colon and value):
-        raise DataError(f"{place}: {pair!r} was found where a pair 'index:value' was expected.")
+        raise DataError(f"{place}: {short(pair)} was found where a pair 'index:value' was expected.")
     if not _INDEX.fullmatch(index):
-        raise DataError(f"{place}: the index of {pair!r} is not a nonnegative integer.")
+        raise DataError(f"{place}: the index of {short(pair)} is not a nonnegative integer.")
     if not _NUMBER.fullmatch(value) or not math.isfinite(float(value)):
-        raise DataError(f"{place}: the value of {pair!r} is not a finite number.")
+        raise DataError(f"{place}: the value of {short(pair)} is not a finite number.")
     return int(index), float(value)
 
 
@@ -447,17 +459,18 @@ def _label_matrix(
             names = sorted(found)
         if not names:
             raise DataError(f"{place}: no line has a label; give label_names if this is meant.")
+    check_label_cells(place, len(labels), len(names))
     column_of = {name: column for column, name in enumerate(names)}
     Y = np.zeros((len(labels), len(names)), dtype=np.int8)
     for row, (number, line) in enumerate(zip(line_numbers, labels, strict=True)):
         for label in line:
             if not label:
-                raise DataError(f"{place}, line {number}: a label is empty in {tokens[row]!r}.")
+                raise DataError(f"{place}, line {number}: a label is empty in {short(tokens[row])}.")
             if label not in column_of:
                 raise DataError(
-                    f"{place}, line {number}: the label {label!r} is not among the {len(names)} known labels."
+                    f"{place}, line {number}: the label {short(label)} is not among the {len(names)} known labels."
                 )
             if Y[row, column_of[label]]:
-                raise DataError(f"{place}, line {number}: the label {label!r} occurs twice.")
+                raise DataError(f"{place}, line {number}: the label {short(label)} occurs twice.")
             Y[row, column_of[label]] = 1
     return Y, names

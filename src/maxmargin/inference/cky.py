@@ -47,6 +47,7 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError, TooLargeError
 from maxmargin.inference.contract import check_temperature
+from maxmargin.inference.top_k import MOST_BYTES
 from maxmargin.jit import inner, kernel
 from maxmargin.parallel.threads import run_shards
 from maxmargin.problems.layout import offsets
@@ -217,6 +218,12 @@ class Parser:
         self.check_length(sentences.start)
         some, unit = self._chosen(sentences, chosen, units)
         k, n = int(k), np.diff(sentences.start)[some]
+        size = k * (20 * int(np.maximum(4 * n - 2, 0).sum()) + 32 * len(some))
+        if size > MOST_BYTES:
+            raise TooLargeError(
+                f"k={k} derivations of each of {len(some)} sentences take {size} bytes; the limit is {MOST_BYTES} "
+                "(maxmargin.inference.top_k.MOST_BYTES). Ask for fewer, or for fewer sentences at a time."
+            )
         # Every span of a derivation has a bottom, and may have a chain.
         room = offsets(np.repeat(np.maximum(4 * n - 2, 0), k))
         rows = np.empty((int(room[-1]), 5), np.int32)

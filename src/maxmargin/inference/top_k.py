@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.errors import DataError, OptionError
+from maxmargin.errors import DataError, OptionError, TooLargeError
 from maxmargin.inference.contract import check_numbers, once_per_structures, raise_infeasible
 from maxmargin.inference.trees import (
     E_STATE,
@@ -63,6 +63,10 @@ class TopK(NamedTuple):
     values: NDArray[np.float64]
 
 
+#: Most bytes that the k best labelings may take.
+MOST_BYTES = 8 << 30
+
+
 class Records(NamedTuple):
     """Where the choices of each step are remembered."""
 
@@ -90,6 +94,14 @@ def top_k(graphs: FactorGraphs, scores: Scores, k: int) -> TopK:
     if refusal is not None:
         raise DataError(refusal)
     scores, a, k = check_numbers(graphs, scores), graphs.arrays, int(k)
+    # Labels and scores of all examples, and the lists and records of the largest one.
+    each = 4 * len(graphs.labels) + 16 * graphs.n_examples + 12 * int(a.largest[L_VARIABLES])
+    each += 8 * int(a.largest[L_STATES]) + 4 * _records(graphs).size + 32 * _records(graphs).width
+    if k * each > MOST_BYTES:
+        raise TooLargeError(
+            f"k={k} labelings of each of {graphs.n_examples} examples take {k * each} bytes; the limit is {MOST_BYTES} "
+            "(maxmargin.inference.top_k.MOST_BYTES). Ask for fewer, or for fewer examples at a time."
+        )
     labels = np.full((k, len(graphs.labels)), -1, np.int32)
     _top_k(a.examples, a.largest, schedule(graphs), _records(graphs), scores.variables, scores.factors, k, labels)
     first = graphs.example_variables[:-1]

@@ -27,6 +27,7 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.problems.factor_graphs import FactorGraphs, as_states
 from maxmargin.problems.features import Features, as_floats
 from maxmargin.problems.losses import variable_losses
+from maxmargin.problems.sparse import checked_csr
 from maxmargin.problems.templates import Structure, Template
 
 
@@ -176,7 +177,8 @@ def stack_examples(parts: Sequence[Any], noun: str, name: str = "X") -> tuple[Fe
     title, width = noun.capitalize(), None
     checked: list[Any] = []
     for m, given in enumerate(parts):
-        part: Any = given if sp.issparse(given) else np.asarray(given)
+        label = f"{title} {m}: {name}"
+        part: Any = checked_csr(given, label) if sp.issparse(given) else np.asarray(given)
         if part.ndim != 2:
             raise DataError(f"{title} {m} has shape {part.shape}; expected (rows, features).")
         if part.shape[0] == 0:
@@ -184,7 +186,7 @@ def stack_examples(parts: Sequence[Any], noun: str, name: str = "X") -> tuple[Fe
         width = part.shape[1] if width is None else width
         if part.shape[1] != width:
             raise DataError(f"{title} {m} has {part.shape[1]} features; {noun} 0 has {width}.")
-        checked.append(part if sp.issparse(part) else as_floats(part, f"{title} {m}: {name}"))
+        checked.append(part if sp.issparse(part) else as_floats(part, label))
     return stack_features(checked, title, name), np.array([part.shape[0] for part in checked], np.int64)
 
 

@@ -435,12 +435,27 @@ def _vector(values: ArrayLike | None, expected: int, name: str, forbidding: bool
 def _example_weights(weights: ArrayLike | None, n_examples: int) -> NDArray[np.float64]:
     if weights is None:
         return np.ones(n_examples)
-    values = np.asarray(weights, np.float64)
+    values = as_weights(weights, "The sample weights")
     if values.shape != (n_examples,):
         raise DataError(f"The sample weights have shape {values.shape}; expected ({n_examples},), one per example.")
-    if not np.isfinite(values).all() or (values < 0).any() or values.sum() == 0:
+    if not np.isfinite(values).all() or (values < 0).any() or not values.any():
         raise DataError("Sample weights must be finite, not negative, and not all zero.")
-    return np.asarray(values * (n_examples / values.sum()))
+    with np.errstate(over="ignore"):
+        total = values.sum()
+    if not np.isfinite(total):
+        raise DataError("Sample weights are too large: their sum is not finite.")
+    return np.asarray(values * (n_examples / total))
+
+
+def as_weights(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    """Weights as float64; refuses what is no real number."""
+    try:
+        weights = np.asarray(values)
+        if weights.dtype.kind in "biufO":
+            return np.asarray(weights, np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{name}: expected a real number for each example ({error}).") from None
+    raise DataError(f"{name}: expected a real number for each example; found dtype {weights.dtype}.")
 
 
 # ------------------------------------------------------------------------------------------------------- kernels

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import scipy.linalg
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.jit import inner
+from maxmargin.problems.sparse import checked_csr
 
 #: A dense matrix of at least so many columns, of which less than this share is not 0, is held in compressed rows: loops over it
 #: are faster, and it takes less room. The same data has the same scores either way, to the bit.
@@ -39,6 +40,8 @@ _WIDE, _MOSTLY_ZERO = 16, 0.35
 _BLOCK_BYTES, _TILES = 64 << 20, 16
 #: Rows up to which a factorisation decides whether a matrix is positive semi-definite; above, steps of Lanczos' method, N^2 each.
 _DECIDED, _STEPS = 4096, 60
+#: Kernels count the columns of sparse matrices in 32 bits.
+_MOST_COLUMNS = 2**31
 #: An eigenvalue as far below 0 as this share of the largest is rounding.
 _ROUNDING = 1e-8
 
@@ -71,11 +74,9 @@ class Features:
     def __init__(self, matrix: Any, name: str = "X") -> None:
         self.name = name
         if sp.issparse(matrix):
-            csr: Any = sp.csr_array(cast(Any, matrix))
-            if not csr.has_canonical_format:
-                # The arrays are the caller's, and summing duplicates works in place.
-                csr = csr.copy()
-                csr.sum_duplicates()
+            csr = checked_csr(matrix, name)
+            if csr.shape[1] >= _MOST_COLUMNS:
+                raise DataError(f"{name} has {csr.shape[1]} columns; expected fewer than 2**31.")
             data = as_floats(csr.data, name)
             if data.size and not np.isfinite(data).all():
                 at = int(np.flatnonzero(~np.isfinite(data))[0])
@@ -365,13 +366,15 @@ def _ritz_values(gram: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _compressed(csr: Any, data: NDArray[Any]) -> FeatureArrays:
-    squares = sp.csr_array((data.astype(np.float64) ** 2, csr.indices, csr.indptr), shape=csr.shape)
+    # Sums in the order of the entries; one column for all, so that nothing is as long as a row is wide.
+    one_column = np.zeros(len(csr.indices), csr.indices.dtype)
+    squares = sp.csr_array((data.astype(np.float64) ** 2, one_column, csr.indptr), shape=(csr.shape[0], 1))
     return FeatureArrays(
         np.ascontiguousarray(csr.indptr, np.int64),
         np.ascontiguousarray(csr.indices, np.int32),
         np.ascontiguousarray(data),
         np.empty((0, 0), data.dtype),
-        np.asarray(squares @ np.ones(csr.shape[1])),
+        np.asarray(squares @ np.ones(1)),
         np.empty((0, 0)),
     )
 
@@ -383,7 +386,7 @@ def as_floats(values: NDArray[Any], name: str) -> NDArray[Any]:
     try:
         if values.dtype.kind in "biufO":
             return values.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     raise DataError(f"{name} holds values that are not real numbers (dtype {values.dtype}).")
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError, OptionError
@@ -19,6 +20,7 @@ from maxmargin.problems.chains import join_labels, stack_examples, stack_feature
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import Features, as_floats
 from maxmargin.problems.losses import variable_losses
+from maxmargin.problems.sparse import checked_csr
 from maxmargin.problems.templates import Structure, Template, first_repeat
 
 
@@ -101,7 +103,9 @@ def check_graph(m: int, graph: Any) -> tuple[Any, NDArray[np.int64], NDArray[Any
     """One graph as (node features, edges, edge features or None), or a sentence about what is wrong with graph m."""
     if not isinstance(graph, tuple | list) or len(graph) not in (2, 3):
         raise DataError(f"Graph {m} must be a tuple (node_features, edges) or (node_features, edges, edge_features).")
-    nodes = graph[0] if hasattr(graph[0], "shape") else np.asarray(graph[0])
+    nodes = checked_csr(graph[0], f"Graph {m}: node_features") if sp.issparse(graph[0]) else graph[0]
+    if not hasattr(nodes, "ndim"):
+        nodes = np.asarray(nodes)
     if nodes.ndim != 2:
         raise DataError(f"Graph {m} has shape {nodes.shape}; expected (rows, features).")
     edges = np.asarray(graph[1])

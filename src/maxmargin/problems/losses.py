@@ -37,7 +37,10 @@ def variable_losses(
         cost = share if loss == "hamming" else np.ones(len(labels))
         tables = np.repeat(cost, n_states)
     else:
-        table = np.asarray(loss, np.float64)
+        try:
+            table = np.asarray(loss, np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise DataError("The loss is neither a name nor a table of numbers.") from None
         if not np.isfinite(table).all() or (table < 0).any():
             raise DataError("The loss table must hold finite costs that are not negative.")
         if table.ndim == 1:

@@ -32,6 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from maxmargin.errors import DataError, MaxMarginError
 from maxmargin.problems.factor_graphs import _example_weights
 from maxmargin.problems.layout import offsets
+from maxmargin.problems.sparse import check_compressed, checked_csr
 
 #: How far below the truth rounding may leave an output, relative to the terms that were added.
 _ROUNDING = 1e-9
@@ -345,9 +346,15 @@ def _sparse_row(m: int, features: Any, whose: str, expected: int) -> tuple[NDArr
     row: Any = features
     if row.shape not in ((expected,), (1, expected)):
         raise DataError(f"Example {m}: the features of {whose} have shape {row.shape}; expected (1, {expected}).")
+    if len(row.shape) == 1:
+        row = row.reshape((1, expected))
+    name = f"Example {m}: the sparse row of {whose}"
     if row.format != "csr":
-        row = sp.csr_array(row.reshape((1, expected)))
-    return row.indices, np.asarray(row.data, np.float64)
+        row = checked_csr(row, name)
+    else:
+        check_compressed(row.indptr, row.indices, row.data, row.shape, name)
+    nnz = int(row.indptr[-1])
+    return row.indices[:nnz], np.asarray(row.data[:nnz], np.float64)
 
 
 def _named_row(

@@ -17,6 +17,7 @@ says what is known of w = 0 without inference, or that it knows nothing (a prima
 from __future__ import annotations
 
 import math
+import numbers
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -197,6 +198,17 @@ class Run(ABC, Generic[S]):
         )
 
 
+def checked_number(name: str, value: Any, expected: str, zero: bool, infinite: bool) -> float:
+    """A parameter as a float that is not negative; refuses all else, and whole numbers that no float can hold."""
+    try:
+        number = float(value) if isinstance(value, numbers.Real) else math.nan
+    except OverflowError:
+        number = math.nan
+    if not (number > 0.0 or (zero and number == 0.0)) or (math.isinf(number) and not infinite):
+        raise OptionError(f"{name}={value!r} is not possible; it must be {expected}.")
+    return number
+
+
 class Solver(ABC):
     """An algorithm and its options; what is stored by the constructor is all there is."""
 
@@ -258,6 +270,13 @@ class Solver(ABC):
         state : State
             State of an earlier run on a problem of the same shape, to start from; C may differ.
         """
+        C = checked_number("C", C, "a finite number above 0", zero=False, infinite=False)
+        tol = checked_number("tol", tol, "a number that is not negative", zero=True, infinite=True)
+        if max_seconds is not None:
+            expected = "a number that is not negative, or None"
+            max_seconds = checked_number("max_seconds", max_seconds, expected, zero=True, infinite=True)
+        if not isinstance(max_passes, int | np.integer) or not 1 <= max_passes < 2**63:
+            raise OptionError(f"max_passes={max_passes!r} is not possible; it must be a whole number of at least 1.")
         started, compiled = jit.clock(), jit.compile_seconds()
         deadline = math.inf if max_seconds is None else started + max_seconds
         if not getattr(problem, "has_labels", True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 import pickle
 import weakref
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.errors import OptionError
+from maxmargin.errors import ModelFileError, OptionError
 from maxmargin.formats.model_file import read_model, write_model
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.python_problem import PythonProblem
@@ -99,7 +100,17 @@ def save_state(path: str | os.PathLike[str], solver: str, state: Any, key: str) 
         else:
             # Floats as hexadecimal text: exact, and infinity has a name.
             numbers[field.name] = value.hex() if isinstance(value, float) else value
-    write_model(path, {"checkpoint": solver, "fingerprint": key, "numbers": numbers}, arrays)
+    header = {"checkpoint": solver, "fingerprint": key, "numbers": numbers, "digest": _digest(numbers, arrays)}
+    write_model(path, header, arrays)
+
+
+def _digest(numbers: Any, arrays: Mapping[str, Any]) -> str:
+    """A digest of a whole state: its numbers, and the names, dtypes, shapes and bytes of its arrays."""
+    digest = hashlib.sha256(json.dumps(numbers, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def load_state(path: str | os.PathLike[str], solver: str, kind: type[State], key: str) -> State:
@@ -110,6 +121,9 @@ def load_state(path: str | os.PathLike[str], solver: str, kind: type[State], key
             f"The checkpoint {os.fspath(path)!r} belongs to another solver, data set or setting; "
             "delete it to start afresh, or name another file."
         )
+    # What is in the arrays goes to kernels as it is.
+    if header.get("digest") != _digest(header.get("numbers"), arrays):
+        raise ModelFileError(f"The checkpoint {os.fspath(path)!r} was altered: its digest does not fit its content.")
     values: dict[str, Any] = {
         name: float.fromhex(value) if isinstance(value, str) else value for name, value in header["numbers"].items()
     }

@@ -1,0 +1,132 @@
+"""Values that no parameter and no data set should have, and what may be raised about them."""
+
+import math
+import os
+from fractions import Fraction
+
+import numpy as np
+import scipy.sparse as sp
+
+from maxmargin.errors import MaxMarginError
+
+#: What a user of scikit-learn expects beside our own errors, all with a sentence.
+ALLOWED = (MaxMarginError, TypeError, ValueError, OSError)
+
+VALUES = {
+    "10**400": 10**400,
+    "-10**400": -(10**400),
+    "10**30": 10**30,
+    "2**63": 2**63,
+    "nan": math.nan,
+    "inf": math.inf,
+    "-1": -1,
+    "0": 0,
+    "2.5": 2.5,
+    "tiny": 5e-324,
+    "huge": 1.7e308,
+    "fraction": Fraction(10**400),
+    "text": "zzz",
+    "no text": "",
+    "zero byte": "a\0b",
+    "long text": "x" * 5000,
+    "surrogate": "\ud800",
+    "bytes": b"zzz",
+    "list": [],
+    "nested": [[1, [2]], 3],
+    "dict": {"a": 1},
+    "array": np.array([1.0, 2.0]),
+    "table": np.full((3, 3), np.nan),
+    "object": object(),
+    "class": dict,
+    "function": lambda *_: 1,
+    "complex": 1j,
+    "True": True,
+    "None": None,
+    "numpy": np.int64(-3),
+    "uint": np.uint64(2**64 - 1),
+    "path": "/nowhere/nothing",
+    "directory": os.sep,
+    "set": {1, 2},
+    "range": range(3),
+    "sparse": sp.csr_array(np.eye(3)),
+}
+
+ROWS = {
+    "None": None,
+    "text": "abc",
+    "number": 3,
+    "object": object(),
+    "nothing": [],
+    "no rows": np.empty((0, 3)),
+    "no columns": np.empty((6, 0)),
+    "no dimension": np.array(1.0),
+    "1 dimension": np.arange(6.0),
+    "3 dimensions": np.ones((6, 3, 2)),
+    "ragged": [[1.0, 2.0], [1.0]],
+    "nan": np.full((6, 3), np.nan),
+    "inf": np.full((6, 3), np.inf),
+    "huge": np.full((6, 3), 1e308),
+    "whole numbers without limit": [[10**400, 1, 2]] * 6,
+    "objects": np.full((6, 3), object()),
+    "strings": np.full((6, 3), "x"),
+    "complex": np.full((6, 3), 1j),
+    "dates": np.full((6, 3), np.datetime64("2020-01-01")),
+    "records": np.zeros(6, [("a", float), ("b", int)]),
+    "bytes": np.full((6, 3), b"x"),
+    "dict": {"a": [1, 2, 3]},
+    "sparse of 1 dimension": sp.coo_array(np.ones(6)),
+    "sparse, empty": sp.csr_array((0, 3)),
+    "sparse, complex": sp.csr_array(np.full((6, 3), 1j)),
+    "sparse, nan": sp.csr_array(np.full((6, 3), np.nan)),
+    "sparse, of objects": sp.coo_array(np.ones((6, 3))).astype(bool),
+    "None inside": [[None, 1.0, 2.0]] * 6,
+    "list of text": ["a", "b"],
+    "generator": (row for row in range(3)),
+    "masked": np.ma.masked_all((6, 3)),
+    "other width": np.ones((6, 7)),
+    "memory": memoryview(b"abcdef"),
+    "list of None": [None] * 6,
+    "set": {1, 2},
+}
+
+TARGETS = {
+    **{name: ROWS[name] for name in ("None", "text", "number", "object", "nothing", "dict", "memory", "set", "ragged")},
+    "nan": np.full(6, np.nan),
+    "inf": np.full(6, np.inf),
+    "floats": np.linspace(0, 1, 6),
+    "one class": np.zeros(6, int),
+    "short": [0, 1],
+    "long": [0, 1] * 30,
+    "2 dimensions": np.zeros((6, 4)),
+    "complex": np.full(6, 1j),
+    "lists": [[0], [1]] * 3,
+    "dicts": [{}] * 6,
+    "mixed": [0, "a", None, 2.0, (1,), True],
+    "whole numbers without limit": [10**400, 0] * 3,
+    "surrogates": ["\ud800", "a"] * 3,
+    "zeros in text": ["a\0", "a"] * 3,
+    "dates": np.full(6, np.datetime64("2020-01-01")),
+    "nan among": [0.0, 1.0, np.nan, 0.0, 1.0, 0.0],
+    "sparse": sp.csr_array(np.ones((6, 1))),
+    "bytes": [b"a", b"b"] * 3,
+    "numbers of all kinds": [1, 1.0, True, np.int8(0), "1", 0],
+}
+
+WEIGHTS = {
+    "zero": np.zeros(6),
+    "negative": -np.ones(6),
+    "nan": np.full(6, np.nan),
+    "inf": np.full(6, np.inf),
+    "short": np.ones(2),
+    "number": 1.0,
+    "text": "abc",
+    "texts": ["a"] * 6,
+    "2 dimensions": np.ones((6, 1)),
+    "objects": [object()] * 6,
+    "whole numbers without limit": [10**400] * 6,
+    "sum without limit": np.full(6, 1.7e308),
+    "None": [None] * 6,
+    "complex": np.full(6, 1j),
+    "sparse": sp.csr_array(np.ones((6, 1))),
+    "dict": {},
+}
