@@ -25,7 +25,8 @@ feasible, so the rounded labeling may be forbidden; its value is then -inf.
 All examples of one structure share one HiGHS model: only costs change, and within a call the (dual) simplex method goes
 on from the last basis. Where several vertices are optimal, which one comes back may depend on the examples before it in
 the same call; the bound does not. Each call begins from the same basis, so that answers do not depend on earlier calls,
-and a run that goes on from a checkpoint has the bits of one that was not interrupted. A model has a column per state and joint state, a row per variable
+and a run that goes on from a checkpoint has the bits of one that was not interrupted.
+A model has a column per state and joint state, a row per variable
 and factor, and ``sum_{i in c} (K_i - 1)`` more rows per factor c. On complete graphs of binary labels the number of
 pivots grows about linearly with the rows, and the time a little faster.
 """
