@@ -10,9 +10,11 @@ import pytest
 
 from maxmargin.errors import TemperatureError
 from maxmargin.formats import atomic
+from maxmargin.inference import LinearProgram
 from maxmargin.problems.multi_class import multi_class_problem
-from maxmargin.solvers import BCFW, ExcessiveGap, Extragradient, OneSlack, Status
+from maxmargin.solvers import BCFW, ExcessiveGap, Extragradient, FrankWolfe, NSlack, OneSlack, Status, Subgradient
 from maxmargin.solvers.exp_oracle import FactorGraphExpOracle
+from reference.random_problems import coupled_labels
 
 
 def classes(n=30):
@@ -68,3 +70,25 @@ def test_the_coldest_temperature_ends_the_run_with_its_best_weights(solver, monk
     coldest = 1e6
     with pytest.raises(TemperatureError, match="is too low"):
         solver.solve(problem, 10.0, tol=0.0, max_passes=30)
+
+
+class Remembering(LinearProgram):
+    """An engine of another name that keeps its models from example to example."""
+
+    name = "remembering"
+    sequential = True
+
+
+@pytest.mark.parametrize("engine", [LinearProgram, Remembering])
+@pytest.mark.parametrize("solver", [BCFW, OneSlack, NSlack, FrankWolfe, Subgradient])
+def test_engines_that_keep_something_resume_bit_for_bit(solver, engine, tmp_path):
+    """Where scores tie, which of several vertices comes back must not depend on earlier calls."""
+    for seed in range(3):
+        problem, path = coupled_labels(seed, 20), tmp_path / f"{seed}.mm"
+        for k in (1, 3):
+            whole = solver(engine=engine()).solve(problem, 30.0, tol=0.0, max_passes=2 * k)
+            path.unlink(missing_ok=True)
+            solver(engine=engine()).solve(problem, 30.0, tol=0.0, max_passes=k, checkpoint=path)
+            resumed = solver(engine=engine()).solve(problem, 30.0, tol=0.0, max_passes=2 * k, checkpoint=path)
+            np.testing.assert_array_equal(resumed.weights, whole.weights)
+            assert (resumed.dual, resumed.primal) == (whole.dual, whole.primal)

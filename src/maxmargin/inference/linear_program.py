@@ -22,9 +22,11 @@ is at least the score of every labeling, and at optimal multipliers it is the va
 A forbidden state (-inf) is a column fixed to 0. The relaxation of an example that has no allowed labeling may still be
 feasible, so the rounded labeling may be forbidden; its value is then -inf.
 
-All examples of one structure share one HiGHS model: only costs change, and the (dual) simplex method goes on from the
-last basis, in about half the time of a start without one. Where several vertices are optimal, which one comes back may
-depend on what was solved before; the bound does not. A model has a column per state and joint state, a row per variable
+All examples of one structure share one HiGHS model: only costs change, and within a call the (dual) simplex method goes
+on from the last basis. Where several vertices are optimal, which one comes back may depend on the examples before it in
+the same call; the bound does not. Each call begins from the same basis, so that answers do not depend on earlier calls,
+and a run that goes on from a checkpoint has the bits of one that was not interrupted.
+A model has a column per state and joint state, a row per variable
 and factor, and ``sum_{i in c} (K_i - 1)`` more rows per factor c. On complete graphs of binary labels the number of
 pivots grows about linearly with the rows, and the time a little faster.
 """
@@ -133,7 +135,7 @@ class LinearProgram:
         bounds = np.empty(graphs.n_examples)
         # A HiGHS model is one solver with one basis: two threads must not use it at once.
         with self._lock:
-            models = self._models(graphs)
+            models, used = self._models(graphs), set()
             # By structure, so that a model is used for all its examples before another one can push it out.
             for m in np.argsort(graphs.structure_of, kind="stable").tolist():
                 pause()
@@ -143,6 +145,9 @@ class LinearProgram:
                     raise_infeasible(graphs, scores, m)
                 s = int(graphs.structure_of[m])
                 model = models.of(s, graphs, highs, self.limit)
+                if s not in used:
+                    model.reset()
+                    used.add(s)
                 status = model.solve(theta)
                 # The polytope is bounded, so when HiGHS leaves open which of the two it is, it is infeasible.
                 if status in (highs.HighsModelStatus.kInfeasible, highs.HighsModelStatus.kUnboundedOrInfeasible):
@@ -237,6 +242,13 @@ class _Model:
         ):
             self._solver.setOptionValue(option, value)
         self._solver.passModel(lp)
+        self._solver.run()
+        self._first = self._solver.getBasis()
+
+    def reset(self) -> None:
+        """Forget what was solved before: go on from the basis of the model without scores."""
+        self._solver.clearSolver()
+        self._solver.setBasis(self._first)
 
     def solve(self, theta: NDArray[np.float64]) -> Any:
         """Maximise theta . mu from the last basis; return the status."""

@@ -245,9 +245,9 @@ class OracleRun(Run[S]):
     """A run on an oracle that may fail: what was certified before is kept.
 
     If the model's code raises when weights with a certified value are at hand, the run ends there with status INTERRUPTED, a
-    warning whose cause is the error, and the sentence in ``options["error"]`` and the result's message. If an exp-oracle has reached
-    the lowest temperature that it can answer for, the run has got as far as it can: STALLED, with that sentence. Before there are
-    such weights, the error is raised.
+    warning whose cause is the error, and the sentence in ``options["error"]`` and the result's message. If an exp-oracle has
+    reached the lowest temperature that it can answer for, the run has got as far as it can: STALLED, with that sentence. Before
+    there are such weights, the error is raised.
     """
 
     oracle: MaxOracle

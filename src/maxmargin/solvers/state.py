@@ -31,7 +31,7 @@ def fingerprint(problem: Any, options: Mapping[str, Any]) -> str:
     """A digest of the problem's arrays and of the options that shape the run, for checkpoints."""
     digest = _digest(_all_arrays(problem))
     digest.update(repr(sorted(options.items())).encode())
-    return digest.hexdigest()
+    return str(digest.hexdigest())
 
 
 def data_key(problem: Any) -> int:
@@ -110,7 +110,7 @@ def _digest(numbers: Any, arrays: Mapping[str, Any]) -> str:
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+    return str(digest.hexdigest())
 
 
 def load_state(path: str | os.PathLike[str], solver: str, kind: type[State], key: str) -> State:
