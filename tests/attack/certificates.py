@@ -6,8 +6,8 @@ A run is *false* if one of these does not hold, P being evaluated here, with all
     dual <= P(w)                          for the weights w of every solver on the same problem, and for w = 0
     dual <= primal, gap = primal - dual   and CONVERGED only if 0 <= gap <= tol and something was certified
 
-For the relaxed certificate P is that of the local marginal polytope, whose vertices are half-integral where variables are binary and
-factors are pairs: those vertices are enumerated.
+For the relaxed certificate P is that of the local marginal polytope, whose vertices are half-integral where variables are binary
+and factors are pairs: those vertices are enumerated.
 
 ``python tests/attack/certificates.py --problems 150`` prints how many runs there were and how many were false (status 1 if any).
 """
@@ -203,7 +203,9 @@ def main() -> int:
     status: Counter = Counter()
     started = time.perf_counter()
     for k in range(arguments.problems):
-        results, more, found = attack(random_case(np.random.default_rng([arguments.seed, k])), None, arguments.passes, k)
+        results, more, found = attack(
+            random_case(np.random.default_rng([arguments.seed, k])), None, arguments.passes, k
+        )
         runs, refused = runs + len(results), refused + more
         status.update(str(one.status) for one in results.values())
         false += [f"problem {k}: {sentence}" for sentence in found]

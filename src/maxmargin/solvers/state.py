@@ -67,6 +67,7 @@ def _all_arrays(problem: Any) -> Iterable[NDArray[Any]]:
 
 
 def _digest(arrays: Iterable[NDArray[Any]]) -> Any:
+    """SHA-256 of the dtypes, shapes and bytes of some arrays, which may go on."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode())
@@ -100,16 +101,15 @@ def save_state(path: str | os.PathLike[str], solver: str, state: Any, key: str) 
         else:
             # Floats as hexadecimal text: exact, and infinity has a name.
             numbers[field.name] = value.hex() if isinstance(value, float) else value
-    header = {"checkpoint": solver, "fingerprint": key, "numbers": numbers, "digest": _digest(numbers, arrays)}
+    header = {"checkpoint": solver, "fingerprint": key, "numbers": numbers, "digest": _content(numbers, arrays)}
     write_model(path, header, arrays)
 
 
-def _digest(numbers: Any, arrays: Mapping[str, Any]) -> str:
-    """A digest of a whole state: its numbers, and the names, dtypes, shapes and bytes of its arrays."""
-    digest = hashlib.sha256(json.dumps(numbers, sort_keys=True).encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
+def _content(numbers: Any, arrays: Mapping[str, Any]) -> str:
+    """A digest of a whole state."""
+    names = sorted(arrays)
+    digest = _digest(arrays[name] for name in names)
+    digest.update(json.dumps([names, numbers], sort_keys=True).encode())
     return str(digest.hexdigest())
 
 
@@ -122,7 +122,7 @@ def load_state(path: str | os.PathLike[str], solver: str, kind: type[State], key
             "delete it to start afresh, or name another file."
         )
     # What is in the arrays goes to kernels as it is.
-    if header.get("digest") != _digest(header.get("numbers"), arrays):
+    if header.get("digest") != _content(header.get("numbers"), arrays):
         raise ModelFileError(f"The checkpoint {os.fspath(path)!r} was altered: its digest does not fit its content.")
     values: dict[str, Any] = {
         name: float.fromhex(value) if isinstance(value, str) else value for name, value in header["numbers"].items()
