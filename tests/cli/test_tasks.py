@@ -13,6 +13,7 @@ from maxmargin.cli.arrays import read_arrays
 from maxmargin.cli.main import run
 from maxmargin.cli.metrics import labeling_metrics
 from maxmargin.errors import DataError
+from maxmargin.estimators.base import OBJECTIVES
 from maxmargin.estimators.feature_space import KERNELS
 from maxmargin.estimators.saving import TASKS
 from maxmargin.formats import GraphData, write_graphs
@@ -382,3 +383,30 @@ def test_files_that_are_no_archives(folder, tmp_path, capsys):
     refused(capsys, 3, "cannot be read: No such file", "train", tmp_path / "none.npz")
     (tmp_path / "flipped.npz").write_bytes(whole.replace(b"NUMPY", b"NUMPI"))
     refused(capsys, 3, r"truncated or corrupt|pickled", "train", tmp_path / "flipped.npz")
+
+
+def test_objectives(tmp_path, capsys):
+    assert names.OBJECTIVES == OBJECTIVES
+    path = tmp_path / "rows.svm"
+    path.write_text("".join(f"{k % 3 + 1} 1:{k % 3} 2:{k % 2}\n" for k in range(30)))
+    train = ["train", str(path), "--task", "multi-class", "--quiet", "--json"]
+    assert run([*train, "--objective", "log", "--solver", "lbfgs"]) == 0
+    assert json.loads(capsys.readouterr().out)["solver"] == "lbfgs"
+    assert run([*train, "--objective", "log"]) == 0
+    assert json.loads(capsys.readouterr().out)["solver"] == "lbfgs"
+    # Found before the data is read.
+    for options, sentence in (
+        (
+            ["--solver", "lbfgs"],
+            "--solver lbfgs is for --objective log, not for margin; with --objective margin use auto or",
+        ),
+        (
+            ["--solver", "bcfw", "--objective", "log"],
+            "--solver bcfw is for --objective margin, not for log; with --objective log use auto or one of: bundle, "
+            "exponentiated-gradient, lbfgs.",
+        ),
+    ):
+        assert run(["train", str(tmp_path / "nowhere.svm"), *options]) == 2
+        assert sentence in capsys.readouterr().err
+    assert run(["train", "--objective", "log"]) == 2
+    assert "--objective needs DATA" in capsys.readouterr().err

@@ -32,5 +32,6 @@ ENGINES = (
     "loopy_bp",
     "trees",
 )
+OBJECTIVES = ("margin", "log")
 #: Without "precomputed", which a data file has no use for.
 KERNELS = ("linear", "rbf", "poly")

@@ -25,7 +25,7 @@ Without DATA, two models are trained on a generated set whose labels depend on e
 labels and one that does not, each with C chosen on held-out data, and their test losses are compared."""
 _NEED_DATA = (
     "task", "format", "features", "xml", "n_labels", "split", "edges", "edge_weights", "test", "kernel", "gamma", "degree",
-    "markov", "parent", "min_count", "span_features", "unparsable", "max_words",
+    "objective", "markov", "parent", "min_count", "span_features", "unparsable", "max_words",
 )  # fmt: skip
 #: Options of one task, and those that say something about features, which trees have none of.
 _OF_PARSERS = ("markov", "parent", "min_count", "span_features", "unparsable")
@@ -59,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--solver", default="auto", metavar="NAME", help=f"auto, {', '.join(names.SOLVERS)} (default: auto)"
+    )
+    parser.add_argument(
+        "--objective",
+        choices=names.OBJECTIVES,
+        help="margin (the hinge; the default), or log (the log-likelihood: a conditional random field)",
     )
     parser.add_argument("--inference", metavar="NAME", help=f"auto, {', '.join(names.ENGINES)} (default: auto)")
     parser.add_argument(
@@ -164,6 +169,7 @@ def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
     options: dict[str, Any] = {
         "C": 1.0 if args.C is None else args.C,
         "solver": args.solver,
+        "objective": args.objective or "margin",
         "tol": 1e-3 if args.tol is None else args.tol,
         "max_passes": args.max_passes,
         "max_seconds": args.max_seconds,
@@ -172,6 +178,7 @@ def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
         "n_jobs": -1,
         "verbose": 0 if args.quiet else 1,
     }
+    _check_objective(args.solver, options["objective"])
     if args.edges is not None and task != "multi-label":
         raise OptionError(
             f"--edges is for multi-label data, and this is {task} data; the edges of graphs come with the data (see "
@@ -198,6 +205,19 @@ def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
     model.set_params(**changes)
     check_parameters(model)
     return model
+
+
+def _check_objective(solver: str, objective: str) -> None:
+    """Refuse a solver that does not train this objective."""
+    from maxmargin.solvers import SOLVERS
+
+    trains = {name: getattr(one, "objectives", ("margin",)) for name, one in SOLVERS.items()}
+    if objective not in trains.get(solver, (objective,)):
+        able = ", ".join(sorted(name for name, found in trains.items() if objective in found))
+        raise OptionError(
+            f"--solver {solver} is for --objective {' or '.join(trains[solver])}, not for {objective}; with --objective "
+            f"{objective} use auto or one of: {able}."
+        )
 
 
 def _make_parser(args: argparse.Namespace, options: dict[str, Any]) -> Any:

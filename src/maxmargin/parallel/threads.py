@@ -29,8 +29,8 @@ _SHARDS = 16
 _question: ContextVar[Callable[[], bool] | None] = ContextVar("maxmargin_stop", default=None)
 
 
-class Stopped(Exception):
-    """Someone asked to stop, and the answer is not complete."""
+class Stopped(BaseException):
+    """Someone asked to stop, and the answer is not complete; like KeyboardInterrupt, no error of a user's code."""
 
 
 @contextmanager

@@ -30,6 +30,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError, MaxMarginError
+from maxmargin.parallel.threads import pause
 from maxmargin.problems.factor_graphs import _example_weights
 from maxmargin.problems.layout import offsets
 from maxmargin.problems.sparse import check_compressed, checked_csr
@@ -293,7 +294,11 @@ def outputs(model: Any, method: str, names: list[str], arguments: tuple[list[Any
     """An output for each example, by the batch method if there is one."""
     batch = f"{method}_batch"
     if not callable(getattr(model, batch, None)):
-        return [ask(model, method, name, *one, w) for name, *one in zip(names, *arguments, strict=True)]
+        answers = []
+        for name, *one in zip(names, *arguments, strict=True):
+            pause()
+            answers.append(ask(model, method, name, *one, w))
+        return answers
     place = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     found = list(ask(model, batch, place, *arguments, w)) if names else []
     if len(found) != len(names):

@@ -312,8 +312,13 @@ class Solver(ABC):
                     "The earlier state belongs to the relaxed problem, and would certify what is not so of this one; start "
                     "without it (warm_start=False)."
                 )
-            with stopping(lambda: jit.clock() >= deadline):
-                now = run.begin(state if state is not None and state.data == data else None)
+            earlier = state if state is not None and state.data == data else None
+            try:
+                with stopping(lambda: jit.clock() >= deadline):
+                    now = run.begin(earlier)
+            except Stopped:
+                # It has no state before its oracle has answered once.
+                now = run.begin(earlier)
             now.data, now.relaxed = data, run.certificate == "relaxed"
             # Of sums of a few thousand terms, and of one over all examples.
             now.rounding = 2.0**-52 * (4096 + problem.n_examples)
@@ -364,6 +369,8 @@ class Solver(ABC):
         assert status is not None
         if not math.isfinite(now.primal):
             know_nothing(run, now)
+        if not now.history:
+            now.write_line()
         result = run.result(now, status)
         result.compile_seconds = jit.compile_seconds() - compiled
         talk.stop(result.summary())
@@ -404,5 +411,3 @@ def know_nothing(run: Run[Any], now: State) -> None:
     ):
         worst = np.maximum.reduceat(p.arrays.losses, p.state_starts())
         now.primal = float(np.sum(p.arrays.weight * np.add.reduceat(worst, p.example_variables[:-1]))) / p.n_examples
-    if not now.history:
-        now.write_line()
