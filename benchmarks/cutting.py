@@ -40,8 +40,8 @@ import numpy as np
 from ocr import load
 
 from maxmargin.features import TextFeatures
-from maxmargin.formats.bracketed import read_trees
 from maxmargin.formats.conll import read_conll
+from maxmargin.parsing.treebank import read_trees
 from maxmargin.problems import Features, chain_problem, multi_class_problem
 from maxmargin.solvers import BCFW, NSlack, OneSlack, Status
 

@@ -46,11 +46,11 @@ from maxmargin.problems import chain_problem
 from maxmargin.problems.features import Features
 from maxmargin.solvers import BCFW, BundleMethod, choose_solver
 from maxmargin.solvers import SOLVERS as ALL
-from maxmargin.solvers.excessive_gap import ExcessiveGap
-from maxmargin.solvers.exponentiated_gradient import ExponentiatedGradient
-from maxmargin.solvers.extragradient import Extragradient
-from maxmargin.solvers.lbfgs import LBFGS
-from maxmargin.solvers.smo import SMO
+from maxmargin.solvers.marginals.excessive_gap import ExcessiveGap
+from maxmargin.solvers.marginals.exponentiated_gradient import ExponentiatedGradient
+from maxmargin.solvers.marginals.extragradient import Extragradient
+from maxmargin.solvers.marginals.lbfgs import LBFGS
+from maxmargin.solvers.marginals.smo import SMO
 
 GAPS = (0.1, 0.01, 0.001)
 SOLVERS = {

@@ -25,9 +25,9 @@ import time
 
 import numpy as np
 
-from maxmargin.formats.bracketed import read_trees, without_functions, without_traces
-from maxmargin.problems.grammar import Grammar, induce, pcfg_weights
-from maxmargin.problems.parse_forests import SPAN_FEATURES, ParseForests
+from maxmargin.parsing.forests import SPAN_FEATURES, ParseForests
+from maxmargin.parsing.grammar import Grammar, induce, pcfg_weights
+from maxmargin.parsing.treebank import read_trees, without_functions, without_traces
 
 LENGTHS = (10, 20, 40)
 

@@ -30,8 +30,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.jit import kernel
-from maxmargin.solvers.planes import improve_block
-from maxmargin.solvers.simplex_qp import solve_simplex_qp
+from maxmargin.solvers.planes.arena import improve_block
+from maxmargin.solvers.planes.simplex_qp import solve_simplex_qp
 
 #: In units of the largest constant: what ours is asked for, and what counts as a failure.
 TOLERANCE, FAILURE = 1e-8, 1e-6
@@ -67,7 +67,7 @@ def recordings(home):
 
 
 def record(options):
-    from maxmargin.solvers.oracles import oracle_of
+    from maxmargin.solvers.oracles.max_oracle import oracle_of
 
     options.record.mkdir(parents=True, exist_ok=True)
     for name, problem, C in recordings(pathlib.Path(options.data_home)):
@@ -103,7 +103,7 @@ def record(options):
 
 @kernel
 def pairwise(gram, n, ell, kappa, alpha, tol, max_steps):
-    """Pairwise steps of the largest difference in slope, with the block step of planes.py."""
+    """Pairwise steps of the largest difference in slope, with the block step of planes/arena.py."""
     v, moved = ell[:n].copy(), np.empty(n)
     for b in range(n):
         if alpha[b] > 0.0:

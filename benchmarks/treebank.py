@@ -28,9 +28,9 @@ import warnings
 import zipfile
 
 from maxmargin.estimators.parser import ParserSVM
-from maxmargin.formats.bracketed import read_trees
-from maxmargin.problems.parse_forests import SPAN_FEATURES
-from maxmargin.reporting.brackets import bracket_scores
+from maxmargin.parsing.brackets import bracket_scores
+from maxmargin.parsing.forests import SPAN_FEATURES
+from maxmargin.parsing.treebank import read_trees
 from maxmargin.solvers import BCFW, NSlack, OneSlack
 
 SETTINGS = (

@@ -14,8 +14,8 @@ import tempfile
 import numpy as np
 
 from maxmargin.estimators.parser import ParserSVM
-from maxmargin.problems.parse_forests import SPAN_FEATURES
-from maxmargin.problems.trees import Tree
+from maxmargin.parsing.forests import SPAN_FEATURES
+from maxmargin.parsing.trees import Tree
 from maxmargin.reporting.tree_plot import tree_svg
 
 NOUNS, TOOLS, PLACES = ["man", "girl", "house", "bird"], ["telescope", "camera"], ["garden", "cage"]

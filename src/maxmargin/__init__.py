@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from maxmargin.estimators.binary import BinarySVM
     from maxmargin.estimators.chain import ChainSVM
     from maxmargin.estimators.graph import GraphSVM
+    from maxmargin.estimators.loading import load
     from maxmargin.estimators.multi_class import MultiClassSVM
     from maxmargin.estimators.multi_label import MultiLabelSVM
     from maxmargin.estimators.parser import ParserSVM
-    from maxmargin.estimators.saving import load
     from maxmargin.estimators.structured import StructuredSVM
     from maxmargin.problems.python_problem import PythonProblem
     from maxmargin.reporting.plots import plot_convergence
@@ -90,7 +90,7 @@ _HOMES = {
     "ParserSVM": "estimators.parser",
     "PythonProblem": "problems.python_problem",
     "StructuredSVM": "estimators.structured",
-    "load": "estimators.saving",
+    "load": "estimators.loading",
     "path": "solvers.path",
     "plot_convergence": "reporting.plots",
     "plot_tree": "reporting.tree_plot",

@@ -1,6 +1,6 @@
 """Signals that ask a process to stop: Ctrl-C (SIGINT), SIGTERM, and SIGHUP where there is one.
 
-While training runs in the main thread, the first of them only raises a flag (`maxmargin.solvers.interrupt`). This module knows
+While training runs in the main thread, the first of them only raises a flag (`maxmargin.solvers.core.interrupt`). This module knows
 which signals they are and which one came last, and has what the command line does with them outside of training.
 """
 

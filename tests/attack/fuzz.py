@@ -323,8 +323,8 @@ def read(kind: str, path: str, folder: str) -> None:
     """Read a file with the readers of its kind."""
     from maxmargin import formats
     from maxmargin.cli.arrays import holds_graphs, read_arrays
-    from maxmargin.estimators.saving import load
-    from maxmargin.formats.bracketed import read_trees
+    from maxmargin.estimators.loading import load
+    from maxmargin.parsing.treebank import read_trees
 
     if kind == "svmlight":
         rows = formats.read_svmlight(path)

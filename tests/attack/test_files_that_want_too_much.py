@@ -12,8 +12,8 @@ from attack.fuzz import _describe
 from maxmargin.errors import DataError, ModelFileError
 from maxmargin.features import TextFeatures
 from maxmargin.formats import read_graphs, read_mulan, read_svmlight
-from maxmargin.formats.bracketed import read_trees
 from maxmargin.formats.svmlight import _parse_pairs_fast
+from maxmargin.parsing.treebank import read_trees
 
 ARFF = "@relation x\n@attribute a numeric\n@attribute b {0,1}\n@data\n"
 

@@ -14,7 +14,7 @@ import maxmargin as mm
 from maxmargin.cli import demonstration
 from maxmargin.cli.main import run
 from maxmargin.formats import GraphData, MultiLabelData, write_graphs, write_libsvm_multilabel
-from maxmargin.solvers.loop import Solver
+from maxmargin.solvers.core.solver import Solver
 
 
 @pytest.fixture(autouse=True)

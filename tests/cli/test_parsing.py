@@ -6,15 +6,15 @@ import re
 import zipfile
 
 import pytest
+from problems.test_parse_forests import TREEBANK
 
 from maxmargin.cli import names
 from maxmargin.cli.main import run
+from maxmargin.estimators.loading import TASKS, load
 from maxmargin.estimators.parser import ParserSVM
-from maxmargin.estimators.saving import TASKS, load
-from maxmargin.formats.bracketed import read_trees
-from maxmargin.problems.trees import Tree
-from maxmargin.reporting.brackets import bracket_scores
-from problems.test_parse_forests import TREEBANK
+from maxmargin.parsing.brackets import bracket_scores
+from maxmargin.parsing.treebank import read_trees
+from maxmargin.parsing.trees import Tree
 
 #: As in Penn files: an outer bracket, functions, a trace, several lines.
 PENN = [f"( {line.replace('(S (NP ', '(S (NP-SBJ-1 ', 1)})\n" for line in TREEBANK]
@@ -62,7 +62,7 @@ def test_help_knows_parsers(capsys):
     text = " ".join(capsys.readouterr().out.split())
     for option in ("--markov", "--parent", "--min-count", "--span-features", "--unparsable", "--max-words", "parser"):
         assert option in text
-    from maxmargin.problems.parse_forests import LOSSES, SPAN_FEATURES
+    from maxmargin.parsing.forests import LOSSES, SPAN_FEATURES
 
     assert ", ".join(SPAN_FEATURES) in text
     assert all(loss in text for loss in LOSSES)

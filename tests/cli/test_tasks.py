@@ -15,7 +15,7 @@ from maxmargin.cli.metrics import labeling_metrics
 from maxmargin.errors import DataError
 from maxmargin.estimators.base import OBJECTIVES
 from maxmargin.estimators.feature_space import KERNELS
-from maxmargin.estimators.saving import TASKS
+from maxmargin.estimators.loading import TASKS
 from maxmargin.formats import GraphData, write_graphs
 from maxmargin.inference import ENGINES
 from maxmargin.solvers import SOLVERS

@@ -21,7 +21,7 @@ from maxmargin.formats.model_file import read_model, write_model
 from maxmargin.problems import Features, chain_problem, graph_problem
 from maxmargin.problems.features import KernelBlocks
 from maxmargin.solvers import SOLVERS
-from maxmargin.solvers.one_slack import OneSlack
+from maxmargin.solvers.cutting_planes.one_slack import OneSlack
 
 TOL = 1e-6
 KINDS = [mm.BinarySVM, mm.MultiClassSVM, mm.MultiLabelSVM, mm.ChainSVM, mm.GraphSVM]

@@ -4,22 +4,22 @@ import itertools
 
 import numpy as np
 import pytest
+from inference.test_cky import enumerate_derivations
+from problems.test_parse_forests import TREEBANK, Enumerated, optimum
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from inference.test_cky import enumerate_derivations
 from maxmargin.errors import DataError, ModelFileError, OptionError, TooLargeError
+from maxmargin.estimators.loading import load
 from maxmargin.estimators.parser import ParserSVM
-from maxmargin.estimators.saving import load
 from maxmargin.formats.model_file import read_model, write_model
-from maxmargin.problems.grammar import induce, pcfg_weights
-from maxmargin.problems.parse_forests import SPAN_FEATURES
-from maxmargin.problems.trees import Tree
-from maxmargin.reporting.brackets import bracket_scores
+from maxmargin.parsing.brackets import bracket_scores
+from maxmargin.parsing.forests import SPAN_FEATURES
+from maxmargin.parsing.grammar import induce, pcfg_weights
+from maxmargin.parsing.oracle import ParseOracle
+from maxmargin.parsing.trees import Tree
 from maxmargin.solvers import BCFW, OneSlack
-from maxmargin.solvers.parse_oracle import ParseOracle
-from problems.test_parse_forests import TREEBANK, Enumerated, optimum
 
 TREES = [Tree.parse(line) for line in TREEBANK]
 SENTENCES = [tree.words() for tree in TREES]

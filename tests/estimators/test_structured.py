@@ -13,7 +13,7 @@ from maxmargin.estimators.multi_class import MultiClassSVM
 from maxmargin.estimators.structured import StructuredSVM
 from maxmargin.problems.python_problem import OracleError
 from maxmargin.solvers import SoftBCFW, Status
-from maxmargin.solvers.bcfw import BCFW
+from maxmargin.solvers.frank_wolfe.bcfw import BCFW
 
 
 class Classes:

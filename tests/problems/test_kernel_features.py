@@ -12,7 +12,7 @@ from maxmargin.problems import features as module
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.features import KernelBlocks, KernelFeatures, check_semidefinite
 from maxmargin.solvers import BCFW, DLPW, FrankWolfe, Perceptron, SoftBCFW, Subgradient
-from maxmargin.solvers.state import data_key
+from maxmargin.solvers.core.checkpoint import data_key
 
 
 def chains(kernel):

@@ -12,11 +12,11 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.python_problem import Model, NamedWeights, OracleError, PythonProblem
 from maxmargin.solvers import BundleMethod, NSlack, OneSlack, Status
-from maxmargin.solvers.bcfw import BCFW
-from maxmargin.solvers.frank_wolfe import FrankWolfe
-from maxmargin.solvers.oracles import oracle_of
-from maxmargin.solvers.perceptron import Perceptron
-from maxmargin.solvers.subgradient import Subgradient
+from maxmargin.solvers.frank_wolfe.bcfw import BCFW
+from maxmargin.solvers.frank_wolfe.frank_wolfe import FrankWolfe
+from maxmargin.solvers.online.perceptron import Perceptron
+from maxmargin.solvers.online.subgradient import Subgradient
+from maxmargin.solvers.oracles.max_oracle import oracle_of
 from reference.enumerated_program import exact_optimum
 
 SLACK = 1e-7

@@ -9,7 +9,7 @@ import pytest
 
 from maxmargin.errors import DataError, MaxMarginError, OptionError
 from maxmargin.reporting.plots import plot_convergence
-from maxmargin.solvers.result import Result, Status
+from maxmargin.solvers.core.result import Result, Status
 
 matplotlib.use("Agg")
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from maxmargin.reporting.progress import ProgressMonitor
-from maxmargin.solvers.monitor import Report
+from maxmargin.solvers.core.monitor import Report
 
 
 def report(n_passes, gap, tol=1e-3, max_passes=100):

@@ -12,7 +12,7 @@ from matplotlib.textpath import TextPath
 from matplotlib.transforms import Bbox
 
 from maxmargin.errors import DataError, MaxMarginError
-from maxmargin.problems.trees import Tree
+from maxmargin.parsing.trees import Tree
 from maxmargin.reporting.tree_plot import plot_tree, tree_svg
 
 matplotlib.use("Agg")

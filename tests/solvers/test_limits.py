@@ -12,7 +12,7 @@ from maxmargin.problems import graph_problem, label_edges, multi_label_problem
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.solvers import BCFW, SOLVERS, Status, loop
-from maxmargin.solvers.graph_oracle import GraphOracle
+from maxmargin.solvers.oracles.graph_oracle import GraphOracle
 from reference.enumerated_program import exact_optimum
 from reference.quadratic_program import optimum
 

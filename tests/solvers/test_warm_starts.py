@@ -25,7 +25,7 @@ from maxmargin.solvers import (
     Status,
     Subgradient,
 )
-from maxmargin.solvers.state import data_key, structure_key
+from maxmargin.solvers.core.checkpoint import data_key, structure_key
 
 DUAL = [
     BCFW(), BundleMethod(), DLPW(), ExcessiveGap(), ExponentiatedGradient(), Extragradient(), FrankWolfe(), NSlack(), OneSlack(),

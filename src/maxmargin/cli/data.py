@@ -292,7 +292,7 @@ def _text_features(path: str, name: str | None, width: int) -> TextFeatures:
 
 
 def _read_trees(path: str, args: argparse.Namespace, model: Any) -> Dataset:
-    from maxmargin.formats.bracketed import read_trees
+    from maxmargin.parsing.treebank import read_trees
 
     task = _task(path, "parser", ("parser",), args, model)
     trees = list(read_trees(path, remove_traces=True, remove_functions=True))

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from maxmargin.cli.exits import print_json
-from maxmargin.cli.train import exit_code, make_model, report, save_outputs
+from maxmargin.cli.models import exit_code, make_model, report, save_outputs
 
 # Larger values do better still, and take longer than a demonstration may.
 _GRID = (1e2, 1e3, 1e4)
@@ -95,7 +95,7 @@ def _print(models: dict[str, Any], losses: dict[str, float], saved: list[str], a
     from rich.table import Table
 
     from maxmargin.cli.info import strongest_edges
-    from maxmargin.solvers.result import CERTIFICATES
+    from maxmargin.solvers.core.result import CERTIFICATES
 
     console = Console(highlight=False)
     console.print("Synth2: exactly one of 10 labels is on; 1000 examples to train, 10,000 to test.", soft_wrap=True)

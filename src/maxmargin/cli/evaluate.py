@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Load, predict, compare, print."""
     from maxmargin.cli.metrics import NAMES, compare
-    from maxmargin.estimators.saving import load
+    from maxmargin.estimators.loading import load
 
     model = load(args.model)
     data = read_data(args.data, args, model)

@@ -71,7 +71,7 @@ def _installation() -> dict[str, Any]:
 
 
 def _model(path: str) -> dict[str, Any]:
-    from maxmargin.estimators.saving import load
+    from maxmargin.estimators.loading import load
     from maxmargin.formats.model_file import read_header
 
     model = load(path)

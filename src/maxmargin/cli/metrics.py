@@ -83,7 +83,7 @@ def labeling_metrics(task: str, truth: list[Any], predicted: list[Any]) -> dict[
 
 def parsing_metrics(truth: list[Any], predicted: list[Any]) -> dict[str, float]:
     """EVALB's figures, and the share of the sentences without a tree, which have no brackets."""
-    from maxmargin.reporting.brackets import bracket_scores
+    from maxmargin.parsing.brackets import bracket_scores
 
     scores = bracket_scores(truth, predicted)
     return {

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 from typing import Any
 
 from maxmargin.cli import names
 from maxmargin.cli.data import Dataset, add_data_options, holds_trees, read_data
-from maxmargin.cli.exits import DONE, NOT_CONVERGED, check_output, print_json, say, writing
+from maxmargin.cli.exits import check_output, print_json
+from maxmargin.cli.models import exit_code, make_model, picture_kind, report, save_outputs
 from maxmargin.errors import OptionError
-from maxmargin.signals import last_stop
 
 SUMMARY = "train a model; without DATA, a demonstration"
 DESCRIPTION = """\
@@ -27,9 +25,6 @@ _NEED_DATA = (
     "task", "format", "features", "xml", "n_labels", "split", "edges", "edge_weights", "test", "kernel", "gamma", "degree",
     "objective", "markov", "parent", "min_count", "span_features", "unparsable", "max_words",
 )  # fmt: skip
-#: Options of one task, and those that say something about features, which trees have none of.
-_OF_PARSERS = ("markov", "parent", "min_count", "span_features", "unparsable")
-_NOT_OF_PARSERS = ("inference", "kernel", "gamma", "degree", "no_intercept")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         from maxmargin.reporting.plots import require_matplotlib
 
         require_matplotlib()
-        _picture_kind(args.plot)
+        picture_kind(args.plot)
     if args.data is None:
         from maxmargin.cli.demonstration import run_demonstration
 
@@ -161,74 +156,6 @@ def names_list(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
-    """The estimator that the options describe, with its parameters checked."""
-    from maxmargin.estimators.base import check_parameters
-    from maxmargin.estimators.saving import TASKS
-
-    options: dict[str, Any] = {
-        "C": 1.0 if args.C is None else args.C,
-        "solver": args.solver,
-        "objective": args.objective or "margin",
-        "tol": 1e-3 if args.tol is None else args.tol,
-        "max_passes": args.max_passes,
-        "max_seconds": args.max_seconds,
-        "random_state": args.seed,
-        # The answer does not depend on the number of threads.
-        "n_jobs": -1,
-        "verbose": 0 if args.quiet else 1,
-    }
-    _check_objective(args.solver, options["objective"])
-    if args.edges is not None and task != "multi-label":
-        raise OptionError(
-            f"--edges is for multi-label data, and this is {task} data; the edges of graphs come with the data (see "
-            "--edge-weights)."
-        )
-    if args.edge_weights is not None and task != "graph":
-        raise OptionError(f"--edge-weights is for graphs, and this is {task} data; see --edges for multi-label data.")
-    for name in _OF_PARSERS if task != "parser" else _NOT_OF_PARSERS:
-        if getattr(args, name, None) is not None:
-            wanted = "features, which trees have none of" if task == "parser" else f"trees, and this is {task} data"
-            raise OptionError(f"--{name.replace('_', '-')} is for {wanted}.")
-    if task == "parser":
-        return _make_parser(args, options)
-    options |= {
-        "inference": args.inference or "auto",
-        "kernel": args.kernel or "linear",
-        "gamma": "scale" if args.gamma is None else args.gamma,
-        "degree": 3 if args.degree is None else args.degree,
-        "loss": args.loss or "hamming",
-        "fit_intercept": not args.no_intercept,
-    }
-    options |= {name: getattr(args, name) for name in ("edges", "edge_weights") if getattr(args, name) is not None}
-    model = TASKS[task](**options)
-    model.set_params(**changes)
-    check_parameters(model)
-    return model
-
-
-def _check_objective(solver: str, objective: str) -> None:
-    """Refuse a solver that does not train this objective."""
-    from maxmargin.solvers import SOLVERS
-
-    trains = {name: getattr(one, "objectives", ("margin",)) for name, one in SOLVERS.items()}
-    if objective not in trains.get(solver, (objective,)):
-        able = ", ".join(sorted(name for name, found in trains.items() if objective in found))
-        raise OptionError(
-            f"--solver {solver} is for --objective {' or '.join(trains[solver])}, not for {objective}; with --objective "
-            f"{objective} use auto or one of: {able}."
-        )
-
-
-def _make_parser(args: argparse.Namespace, options: dict[str, Any]) -> Any:
-    from maxmargin.estimators.parser import ParserSVM, check_parser_options
-
-    given = {name: getattr(args, name) for name in _OF_PARSERS if getattr(args, name, None) is not None}
-    model = ParserSVM(**options | given, loss=args.loss or "brackets")
-    check_parser_options(model)
-    return model
-
-
 def _test(args: argparse.Namespace, model: Any) -> dict[str, float]:
     from maxmargin.cli.metrics import evaluate_model
 
@@ -237,86 +164,12 @@ def _test(args: argparse.Namespace, model: Any) -> dict[str, float]:
     return evaluate_model(model, read_data(args.test, for_test, model))
 
 
-def save_outputs(args: argparse.Namespace, model: Any, results: Any) -> list[str]:
-    """Write the model and the picture, where asked for; returns sentences about them."""
-    saved = []
-    if args.output is not None:
-        with writing(args.output):
-            model.save(args.output)
-        saved.append(f"Model saved to {args.output}.")
-    if args.plot is not None:
-        _save_plot(args.plot, results)
-        saved.append(f"Plot saved to {args.plot}.")
-    return saved
-
-
-def _save_plot(path: str, results: Any) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    from maxmargin.formats.atomic import atomic_write
-    from maxmargin.reporting.plots import plot_convergence
-
-    figure = plot_convergence(results).figure
-    with writing(path), atomic_write(path) as stream:
-        figure.savefig(stream, format=_picture_kind(path), dpi=150)
-    plt.close(figure)
-
-
-def _picture_kind(path: str) -> str:
-    kind = os.path.splitext(path)[1].lstrip(".").lower() or "png"
-    if kind not in ("png", "svg", "pdf", "jpg"):
-        raise OptionError(f"{path}: pictures of the kind {kind!r} cannot be drawn; use .png, .svg, .pdf or .jpg.")
-    return kind
-
-
-def exit_code(results: list[Any]) -> int:
-    """0, 1 or 128 and the signal's number, from how training ended."""
-    statuses = {str(result.status) for result in results}
-    if "INTERRUPTED" in statuses:
-        by = last_stop()
-        how = "Interrupted" if by == signal.SIGINT else f"Stopped by {by.name}"
-        say(f"{how}; this is the best certified model so far.")
-        return 128 + int(by)
-    return DONE if statuses == {"CONVERGED"} else NOT_CONVERGED
-
-
-def report(args: argparse.Namespace, model: Any) -> dict[str, Any]:
-    """What training found, for JSON."""
-    from maxmargin.cli.info import sizes_of
-
-    result = model.result_
-    if model.task == "parser":
-        sizes = {f"n_{name}": size for name, size in sizes_of(model).items()}
-    else:
-        sizes = {"n_labels": len(model.classes_), "n_features": model.n_features_in_, "n_weights": len(result.weights)}
-        sizes["kernel"] = model.kernel
-    return {
-        "task": model.task,
-        "status": str(result.status),
-        "certificate": result.certificate,
-        "primal": result.primal,
-        "dual": result.dual,
-        "gap": result.gap,
-        "tol": float(model.tol),
-        "C": float(model.C),
-        "n_passes": result.n_passes,
-        "seconds": result.seconds,
-        "solver": result.solver,
-        "options": result.options,
-        "inference": model.inference_,
-        **sizes,
-    }
-
-
 def _print(
     args: argparse.Namespace, model: Any, data: Dataset, test: dict[str, float] | None, saved: list[str]
 ) -> None:
     from maxmargin.cli.info import describe_kernel, sizes_of
     from maxmargin.cli.metrics import describe
-    from maxmargin.solvers.result import CERTIFICATES
+    from maxmargin.solvers.core.result import CERTIFICATES
 
     result = model.result_
     noun = {"graph": "graphs", "chain": "sequences", "parser": "trees"}.get(model.task, "examples")

@@ -264,7 +264,7 @@ def fetch_msrc21(
         raise OptionError(f"subset is {subset!r}; expected 'train', 'validation' or 'test'.")
     if superpixels not in (80, 200):
         raise OptionError(f"superpixels is {superpixels!r}; expected 80 or 200.")
-    path = _data_directory(data_home) / "msrc21" / f"msrc21_slic{superpixels}.npz"
+    path = data_directory(data_home) / "msrc21" / f"msrc21_slic{superpixels}.npz"
     if not path.is_file():
         raise DataError(f"The data set msrc21 cannot be downloaded; put the file at {path}.")
     return read_graphs(path, split=splits[subset])
@@ -275,7 +275,8 @@ def _read_rcv1(subset: Subset, data_home: str | os.PathLike[str] | None, downloa
     return read_libsvm_multilabel(path, 47236, [str(label) for label in range(101)], zero_based=False)
 
 
-def _data_directory(data_home: str | os.PathLike[str] | None) -> Path:
+def data_directory(data_home: str | os.PathLike[str] | None) -> Path:
+    """Where data sets are kept: the folder given, or that of the user."""
     if data_home is not None:
         return Path(data_home)
     if os.environ.get("MAXMARGIN_DATA"):
@@ -294,7 +295,7 @@ def _locate(name: str, subset: Subset, data_home: str | os.PathLike[str] | None,
     if (name, subset) not in _FILES:
         raise OptionError(f"subset is {subset!r}; expected 'train' or 'test'.")
     file = _FILES[name, subset]
-    plain = _data_directory(data_home) / file.name
+    plain = data_directory(data_home) / file.name
     for suffix in _SUFFIXES:
         path = plain.with_name(plain.name + suffix)
         if path.is_file():

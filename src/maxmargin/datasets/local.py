@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.datasets.fetch import Subset, _data_directory
+from maxmargin.datasets.fetch import Subset, data_directory
 from maxmargin.errors import DataError, OptionError
 from maxmargin.formats.compression import open_text
 from maxmargin.formats.conll import Sentence, read_conll
@@ -29,7 +29,7 @@ from maxmargin.formats.svm_hmm import SequenceData
 from maxmargin.formats.svmlight import ClassData
 
 if TYPE_CHECKING:
-    from maxmargin.problems.trees import Tree
+    from maxmargin.parsing.trees import Tree
 
 _SUFFIXES = ("", ".xz", ".gz", ".bz2")
 
@@ -144,9 +144,9 @@ def fetch_treebank_sample(data_home: str | os.PathLike[str] | None = None, downl
     Returns
     -------
     list of Tree
-        In the order of the files. `maxmargin.formats.bracketed.read_trees` has more choices.
+        In the order of the files. `maxmargin.parsing.treebank.read_trees` has more choices.
     """
-    from maxmargin.formats.bracketed import read_trees
+    from maxmargin.parsing.treebank import read_trees
 
     path = _find("treebank-sample", "treebank.zip", data_home)
     return list(read_trees(path, remove_traces=True, remove_functions=True))
@@ -159,7 +159,7 @@ def _check_subset(subset: str) -> None:
 
 def _find(name: str, file: str, data_home: str | os.PathLike[str] | None) -> Path:
     """The path of a file that the user has put there."""
-    plain = _data_directory(data_home) / name / file
+    plain = data_directory(data_home) / name / file
     for suffix in _SUFFIXES if plain.suffix == ".csv" else ("",):
         path = plain.with_name(plain.name + suffix)
         if path.is_file():

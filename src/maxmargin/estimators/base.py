@@ -15,11 +15,13 @@ from __future__ import annotations
 import math
 import numbers
 import os
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -27,11 +29,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators.basis import BASES
 from maxmargin.estimators.feature_space import KERNEL_SOLVERS, KERNELS, is_linear, keep_support
+from maxmargin.estimators.restoring import restore_structured
+from maxmargin.estimators.saving import save, structured_parts
 from maxmargin.inference import ENGINES, Engine, choose, engine
 from maxmargin.problems import FactorGraphs, Features
 from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.solvers import SOLVERS, make_solver
-from maxmargin.solvers.result import Result
+from maxmargin.solvers.core.result import Result
 
 #: What `objective` may be.
 OBJECTIVES = ("margin", "log")
@@ -173,9 +177,34 @@ class StructuredEstimator(BaseEstimator):
         path : path-like
             The file to write or to replace; ``.mm`` is the usual ending.
         """
-        from maxmargin.estimators.saving import save
-
         save(self, path)
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Header and arrays of a model file, beside those of the training."""
+        return structured_parts(self)
+
+    def _task_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What this task adds to a model file."""
+        return {}, {}
+
+    def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Set the attributes that `fit` would, from a model file."""
+        restore_structured(self, header, arrays)
+
+    @abstractmethod
+    def _restore_task(
+        self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int
+    ) -> int:
+        """Set what this task added to a model file; returns how many weights there are, of blocks of a width."""
+
+    def _check_parameters(self) -> None:
+        """Refuse a parameter that cannot be, in a sentence that says what can."""
+        check_parameters(self)
+
+    @property
+    def _n_kernel_blocks(self) -> int:
+        """Blocks of weights that a kernel has coefficients for."""
+        return len(self.classes_)
 
     # ------------------------------------------------------------------------------------------------ training
 
@@ -245,7 +274,7 @@ def check_parameters(estimator: StructuredEstimator) -> None:
         raise OptionError(f"C={p['C']!r} is not possible; it must be a finite number above 0.")
     if not (_is_real(p["tol"]) and p["tol"] >= 0):
         raise OptionError(f"tol={p['tol']!r} is not possible; it must be a number that is not negative.")
-    if not (_is_whole(p["max_passes"]) and p["max_passes"] >= 1):
+    if not (is_whole(p["max_passes"]) and p["max_passes"] >= 1):
         raise OptionError(f"max_passes={p['max_passes']!r} is not possible; it must be a whole number of at least 1.")
     if p["max_seconds"] is not None and not (_is_real(p["max_seconds"]) and p["max_seconds"] > 0):
         raise OptionError(f"max_seconds={p['max_seconds']!r} is not possible; it must be a number above 0, or None.")
@@ -260,9 +289,9 @@ def check_parameters(estimator: StructuredEstimator) -> None:
     for name in ("fit_intercept", "warm_start"):
         if not isinstance(p[name], bool | np.bool_):
             raise OptionError(f"{name}={p[name]!r} is not possible; it must be True or False.")
-    if p["n_jobs"] is not None and not (_is_whole(p["n_jobs"]) and p["n_jobs"] != 0):
+    if p["n_jobs"] is not None and not (is_whole(p["n_jobs"]) and p["n_jobs"] != 0):
         raise OptionError(f"n_jobs={p['n_jobs']!r} is not possible; it must be a whole number other than 0, or None.")
-    if not (isinstance(p["verbose"], bool) or (_is_whole(p["verbose"]) and p["verbose"] >= 0)):
+    if not (isinstance(p["verbose"], bool) or (is_whole(p["verbose"]) and p["verbose"] >= 0)):
         raise OptionError(f"verbose={p['verbose']!r} is not possible; it must be 0 or a positive whole number.")
     _check_name("solver", p["solver"], ("auto", *SOLVERS), "solve")
     _check_name("inference", p["inference"], ("auto", *ENGINES), "maximise")
@@ -274,7 +303,7 @@ def check_parameters(estimator: StructuredEstimator) -> None:
         raise OptionError(f"objective={estimator.objective!r} is not known; use {_quoted(OBJECTIVES)}.")
     seed = p["random_state"]
     if not (
-        seed is None or isinstance(seed, np.random.Generator | np.random.RandomState) or (_is_whole(seed) and seed >= 0)
+        seed is None or isinstance(seed, np.random.Generator | np.random.RandomState) or (is_whole(seed) and seed >= 0)
     ):
         raise OptionError(
             f"random_state={seed!r} is not possible; it must be a whole number from 0, a generator or None."
@@ -301,7 +330,7 @@ def _check_kernel(estimator: StructuredEstimator) -> None:
         )
     if not (gamma == "scale" if isinstance(gamma, str) else _is_real(gamma) and math.isfinite(gamma) and gamma > 0):
         raise OptionError(f'gamma={gamma!r} is not possible; it must be "scale" or a finite number above 0.')
-    if not (_is_whole(estimator.degree) and estimator.degree >= 1):
+    if not (is_whole(estimator.degree) and estimator.degree >= 1):
         raise OptionError(f"degree={estimator.degree!r} is not possible; it must be a whole number of at least 1.")
     if not (_is_real(estimator.coef0) and math.isfinite(estimator.coef0) and estimator.coef0 >= 0):
         raise OptionError(
@@ -315,7 +344,7 @@ def _check_basis(estimator: StructuredEstimator) -> None:
         raise OptionError(f"basis={basis!r} is not known; use {_quoted(BASES)}.")
     if n_basis is None:
         return
-    if not (_is_whole(n_basis) and n_basis >= 1):
+    if not (is_whole(n_basis) and n_basis >= 1):
         raise OptionError(f"n_basis={n_basis!r} is not possible; it must be a whole number of at least 1, or None.")
     if is_linear(estimator):
         raise OptionError(
@@ -353,7 +382,8 @@ def _is_real(value: Any) -> bool:
     return True
 
 
-def _is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> bool:
+    """Whether a value is an integer, and not True or False."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
 
 

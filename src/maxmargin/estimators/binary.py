@@ -76,6 +76,16 @@ class BinarySVM(OneVariableClassifier):
         tags.classifier_tags.multi_class = False
         return tags
 
+    def _restore_task(
+        self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int
+    ) -> int:
+        super()._restore_task(header, arrays, classes, width)
+        return width
+
+    @property
+    def _n_kernel_blocks(self) -> int:
+        return 1
+
     def _check_classes(self, classes: NDArray[Any]) -> None:
         super()._check_classes(classes)
         if len(classes) > 2:

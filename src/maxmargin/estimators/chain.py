@@ -33,6 +33,7 @@ from maxmargin.estimators.base import (
 )
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.prediction import StructuredPredictor
+from maxmargin.estimators.restoring import size_of
 from maxmargin.features import Vectoriser
 from maxmargin.features.vectoriser import FeatureColumns
 from maxmargin.problems import FactorGraphs, Features, chain_problem
@@ -270,6 +271,18 @@ class ChainSVM(StructuredPredictor):
         tags.target_tags.single_output = False
         tags.no_validation = True
         return tags
+
+    def _restore_task(
+        self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int
+    ) -> int:
+        target.check_costs(self, classes)
+        target.check_several(classes, "ChainSVM")
+        check_chain_options(self)
+        self.forbidden_, self.forbidden_first_ = constraints(self, classes)
+        blocks = chain_blocks(len(classes), bool(self.boundary), self.order)
+        n_factor_blocks = max((one.stop for one in blocks.values()), default=0)
+        n_factor_features = size_of(header, "n_features", 1) + 1 if self.emission_order else 1
+        return len(classes) * width + n_factor_blocks * n_factor_features
 
     def _new_problem(self, X: Sequence[Any]) -> FactorGraphs:
         vectoriser = getattr(self, "vectoriser_", None)

@@ -35,9 +35,9 @@ from maxmargin.errors import DataError
 from maxmargin.estimators.basis import BasisFeatures, cluster_centres, coordinates, greedy_rows, nearest_rows
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures, check_semidefinite
-from maxmargin.problems.sparse import checked_csr
 from maxmargin.solvers import SOLVERS
-from maxmargin.solvers.sampling import seed_of
+from maxmargin.solvers.core.sampling import seed_of
+from maxmargin.sparse import checked_csr
 
 KERNELS = ("linear", "rbf", "poly", "precomputed")
 #: Solvers that need products with the kernel's matrix, and never a part of it.

@@ -23,6 +23,7 @@ from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import check_parameters
 from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.prediction import StructuredPredictor
+from maxmargin.estimators.restoring import size_of
 from maxmargin.problems import FactorGraphs, Features, graph_problem
 from maxmargin.problems.chains import stack_examples
 from maxmargin.problems.graphs import check_graph
@@ -194,6 +195,16 @@ class GraphSVM(StructuredPredictor):
         tags.target_tags.single_output = False
         tags.no_validation = True
         return tags
+
+    def _task_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return {"n_edge_features": int(self.n_edge_features_in_)}, {}
+
+    def _restore_task(
+        self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int
+    ) -> int:
+        self.n_edge_features_in_ = size_of(header, "n_edge_features", 0)
+        pairs = 1 if self.edge_weights == "potts" else len(classes) ** 2
+        return len(classes) * width + pairs * max(1, self.n_edge_features_in_)
 
     def _new_problem(self, graphs: Sequence[Any]) -> FactorGraphs:
         """The graphs to predict, compared with those of training."""

@@ -24,7 +24,7 @@ from sklearn.exceptions import DataConversionWarning
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.problems.factor_graphs import as_weights
-from maxmargin.problems.sparse import checked_csr
+from maxmargin.sparse import checked_csr
 
 
 def distinct(values: Iterable[Hashable]) -> NDArray[Any]:
@@ -294,3 +294,9 @@ def known_labels(labels: Any, m: int, n_nodes: int) -> tuple[list[Any], NDArray[
     values = labels_of_parts(labels, m, n_nodes, "graph", "node", "label")
     unknown = [is_missing(value) or (not isinstance(value, str) and value == -1) for value in values]
     return values, ~np.array(unknown, bool)
+
+
+def check_costs(estimator: Any, classes: NDArray[Any]) -> None:
+    """Refuse a table of costs or class weights that do not fit the classes."""
+    cost_table(estimator.loss, classes)
+    class_weights(estimator.class_weight, classes, np.arange(len(classes), dtype=np.int32))

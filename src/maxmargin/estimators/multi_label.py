@@ -178,6 +178,16 @@ class MultiLabelSVM(StructuredPredictor):
         tags.target_tags.single_output = False
         return tags
 
+    def _task_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return {"lists": bool(self._lists)}, {"edges": np.asarray(self.edges_, np.int64)}
+
+    def _restore_task(
+        self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int
+    ) -> int:
+        self.edges_ = label_edges(arrays["edges"], np.empty((0, len(classes))))
+        self._lists = bool(header["lists"])
+        return len(classes) * width + len(self.edges_)
+
     def _new_problem(self, X: Any) -> FactorGraphs:
         features = check_features(X)
         compare_columns(self, X)

@@ -163,6 +163,13 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         compare_columns(self, X)
         return block_scores(self, features)
 
+    def _restore_task(
+        self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int
+    ) -> int:
+        target.check_costs(self, classes)
+        self._check_classes(classes)
+        return len(classes) * width
+
     def _check_classes(self, classes: NDArray[Any]) -> None:
         target.check_several(classes, type(self).__name__)
 

@@ -1,8 +1,8 @@
 """ParserSVM: the tree of a sentence, by a weighted context-free grammar taken from the training trees (Cutting section 3.4).
 
-    score(x, y) = sum over the rules of y of coef_[rule]  (+ span features, see problems/parse_forests.py)
+    score(x, y) = sum over the rules of y of coef_[rule]  (+ span features, see parsing/forests.py)
 
-Prediction is exact, by charts (inference/cky.py). A sentence that the grammar does not derive has no tree, which is None, and
+Prediction is exact, by charts (parsing/chart.py). A sentence that the grammar does not derive has no tree, which is None, and
 the score -inf. Trees are `Tree` objects or their bracketed text; sentences are lists of words, or trees, of which only the words
 are read.
 """
@@ -21,14 +21,16 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.errors import DataError, OptionError
-from maxmargin.estimators.base import StructuredEstimator, _is_whole, check_parameters, solve_path
-from maxmargin.problems.grammar import Grammar, check_binarisation, induce, pcfg_weights
-from maxmargin.problems.parse_forests import LOSSES, SPAN_FEATURES, ParseForests
-from maxmargin.problems.trees import Tree
-from maxmargin.reporting.brackets import BracketScores, bracket_scores
+from maxmargin.errors import DataError, ModelFileError, OptionError
+from maxmargin.estimators.base import StructuredEstimator, check_parameters, is_whole, solve_path
+from maxmargin.estimators.restoring import result_of, size_of
+from maxmargin.estimators.saving import save
+from maxmargin.parsing.brackets import BracketScores, bracket_scores
+from maxmargin.parsing.forests import LOSSES, SPAN_FEATURES, ParseForests
+from maxmargin.parsing.grammar import Grammar, check_binarisation, induce, pcfg_weights
+from maxmargin.parsing.trees import Tree
 from maxmargin.solvers import make_solver
-from maxmargin.solvers.result import Result
+from maxmargin.solvers.core.result import Result
 
 #: Parameters that are of parsing alone; the others mean what they mean everywhere.
 _OWN = ("markov", "parent", "min_count", "rare", "span_features", "loss", "unparsable", "memory")
@@ -249,9 +251,33 @@ class ParserSVM(BaseEstimator):
         path : path-like
             The file to write or to replace; ``.mm`` is the usual ending.
         """
-        from maxmargin.estimators.saving import save
-
         save(self, path)
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Header and arrays of a model file, beside those of the training."""
+        names, arrays = self.grammar_.to_arrays()
+        arrays |= {"rule_counts": self.rule_counts_, "word_class": self.word_class_}
+        return {"grammar": names, "n_left_out": int(self.n_left_out_)}, arrays
+
+    def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Set the attributes that `fit` would, from a model file."""
+        grammar = Grammar.from_arrays(header["grammar"], arrays)
+        counts, classes, n = arrays["rule_counts"], arrays["word_class"], grammar.n_tokens + 1
+        if counts.dtype != np.int64 or counts.shape != (grammar.n_rules,) or not (counts >= 0).all():
+            raise ModelFileError(f"its counts of rules are not {grammar.n_rules} numbers of times.")
+        if classes.dtype != np.int32 or classes.shape != (n,) or not ((classes >= 0) & (classes < n)).all():
+            raise ModelFileError(f"its classes of tokens are not {n} whole numbers below {n}.")
+        self.grammar_, self.rule_counts_, self.word_class_ = grammar, counts, classes
+        self.n_left_out_ = size_of(header, "n_left_out", 0)
+        expected = self._forests([[]]).n_weights
+        if arrays["weights"].shape != (expected,):
+            raise ModelFileError(f"its weights have shape {arrays['weights'].shape}; its grammar needs ({expected},).")
+        self.result_ = result_of(header["certificate"], arrays)
+        self._name_weights()
+
+    def _check_parameters(self) -> None:
+        """Refuse a parameter that cannot be, in a sentence that says what can."""
+        check_parser_options(self)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -326,7 +352,7 @@ def check_parser_options(estimator: ParserSVM) -> None:
     check_parameters(StructuredEstimator(**{name: value for name, value in p.items() if name not in _OWN}))
     check_binarisation(p["markov"], p["parent"])
     for name, least in (("min_count", 1), ("rare", 0), ("memory", 1)):
-        if not (_is_whole(p[name]) and p[name] >= least):
+        if not (is_whole(p[name]) and p[name] >= least):
             raise OptionError(f"{name}={p[name]!r} is not possible; it must be a whole number of at least {least}.")
     if not isinstance(p["loss"], str) or p["loss"] not in LOSSES:
         raise OptionError(f'loss={p["loss"]!r} is not known; use "brackets" or "zero-one".')

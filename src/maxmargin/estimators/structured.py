@@ -20,10 +20,10 @@ from maxmargin.estimators.labels import score_weights
 from maxmargin.problems.python_problem import PythonProblem, ask, named, outputs
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.choice import choose_solver
-from maxmargin.solvers.frank_wolfe import FrankWolfe
-from maxmargin.solvers.perceptron import Perceptron
-from maxmargin.solvers.result import Result
-from maxmargin.solvers.subgradient import Subgradient
+from maxmargin.solvers.core.result import Result
+from maxmargin.solvers.frank_wolfe.frank_wolfe import FrankWolfe
+from maxmargin.solvers.online.perceptron import Perceptron
+from maxmargin.solvers.online.subgradient import Subgradient
 
 
 class StructuredSVM(BaseEstimator):

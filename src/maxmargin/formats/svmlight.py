@@ -32,7 +32,7 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.formats.atomic import atomic_write
 from maxmargin.formats.compression import open_text
 from maxmargin.formats.multilabel import MultiLabelData, check_label_cells
-from maxmargin.problems.sparse import checked_csr
+from maxmargin.sparse import checked_csr
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,18}(\.0*)?", re.ASCII)

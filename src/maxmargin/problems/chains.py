@@ -27,8 +27,8 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.problems.factor_graphs import FactorGraphs, as_states
 from maxmargin.problems.features import Features, as_floats
 from maxmargin.problems.losses import variable_losses
-from maxmargin.problems.sparse import checked_csr
 from maxmargin.problems.templates import Structure, Template
+from maxmargin.sparse import checked_csr
 
 
 def chain_problem(

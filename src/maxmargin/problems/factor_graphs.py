@@ -143,7 +143,7 @@ class FactorGraphs:
         n_variables, n_states, n_tables = (int(examples[-1, column]) for column in (VARIABLES, STATES, TABLES))
         self.arrays = GraphArrays(
             examples=examples,
-            weight=_example_weights(weights, len(chosen)),
+            weight=example_weights(weights, len(chosen)),
             labels=np.full(n_variables, -1, np.int32) if labels is None else _labels(labels, n_variables),
             losses=np.zeros(n_states) if losses is None else _vector(losses, n_states, "losses", forbidding=False),
             variable_scores=_vector(variable_scores, n_states, "variable_scores"),
@@ -432,7 +432,8 @@ def _vector(values: ArrayLike | None, expected: int, name: str, forbidding: bool
     return vector
 
 
-def _example_weights(weights: ArrayLike | None, n_examples: int) -> NDArray[np.float64]:
+def example_weights(weights: ArrayLike | None, n_examples: int) -> NDArray[np.float64]:
+    """Weights of mean 1, from those given or from none."""
     if weights is None:
         return np.ones(n_examples)
     values = as_weights(weights, "The sample weights")

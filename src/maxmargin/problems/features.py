@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.jit import inner
-from maxmargin.problems.sparse import checked_csr
+from maxmargin.sparse import checked_csr
 
 #: A dense matrix of at least so many columns, of which less than this share is not 0, is held in compressed rows: loops over it
 #: are faster, and it takes less room. The same data has the same scores either way, to the bit.

@@ -20,8 +20,8 @@ from maxmargin.problems.chains import join_labels, stack_examples, stack_feature
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import Features, as_floats
 from maxmargin.problems.losses import variable_losses
-from maxmargin.problems.sparse import checked_csr
 from maxmargin.problems.templates import Structure, Template, first_repeat
+from maxmargin.sparse import checked_csr
 
 
 def graph_problem(

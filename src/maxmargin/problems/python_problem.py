@@ -31,9 +31,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError, MaxMarginError
 from maxmargin.parallel.threads import pause
-from maxmargin.problems.factor_graphs import _example_weights
+from maxmargin.problems.factor_graphs import example_weights
 from maxmargin.problems.layout import offsets
-from maxmargin.problems.sparse import check_compressed, checked_csr
+from maxmargin.sparse import check_compressed, checked_csr
 
 #: How far below the truth rounding may leave an output, relative to the terms that were added.
 _ROUNDING = 1e-9
@@ -124,7 +124,7 @@ class PythonProblem:
         if not self.X:
             raise DataError("There are no examples: the data is empty.")
         self.n_examples = len(self.X)
-        self.weight = _example_weights(sample_weight, self.n_examples)
+        self.weight = example_weights(sample_weight, self.n_examples)
         self.exact = bool(getattr(model, "exact", True))
         given = [self._joint_features(m, self.Y[m]) for m in range(self.n_examples)]
         self.number_of = _numbers_of(given, getattr(model, "feature_names", None))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, MaxMarginError, OptionError
-from maxmargin.solvers.result import Result
+from maxmargin.solvers.core.result import Result
 
 _LABELS = {"seconds": "seconds of training", "n_passes": "passes over the data"}
 

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from maxmargin.solvers.monitor import Report
+from maxmargin.solvers.core.monitor import Report
 
 _SECONDS_BETWEEN_LINES = 5.0
 

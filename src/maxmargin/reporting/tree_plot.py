@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from maxmargin.errors import DataError
-from maxmargin.problems.trees import Tree
+from maxmargin.parsing.trees import Tree
 from maxmargin.reporting.plots import require_matplotlib
 
 # The room between neighbours, the height of a step and the part of it that names take, the rim of the picture.

@@ -22,10 +22,10 @@ from typing import Any
 from maxmargin.inference.choice import exact_engine
 from maxmargin.inference.graph_cut import GraphCut
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.solvers.bcfw import BCFW
-from maxmargin.solvers.lbfgs import LBFGS
-from maxmargin.solvers.loop import Solver
-from maxmargin.solvers.soft_bcfw import SoftBCFW
+from maxmargin.solvers.core.solver import Solver
+from maxmargin.solvers.frank_wolfe.bcfw import BCFW
+from maxmargin.solvers.marginals.lbfgs import LBFGS
+from maxmargin.solvers.soft.soft_bcfw import SoftBCFW
 
 #: Pairs of an example above which graph cuts take longer than sweeps, and bytes that the sweeps' marginals may take.
 _MANY_PAIRS, _MOST_ROOM = 300, 4_000_000_000

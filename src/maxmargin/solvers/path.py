@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from maxmargin.errors import OptionError
-from maxmargin.solvers.result import Result
+from maxmargin.solvers.core.result import Result
+from maxmargin.solvers.registry import make_solver
 
 
 def path(problem: Any, Cs: Sequence[float], solver: Any = "auto", **options: Any) -> list[Result]:
@@ -33,8 +34,6 @@ def path(problem: Any, Cs: Sequence[float], solver: Any = "auto", **options: Any
     list of Result
         In the order of Cs.
     """
-    from maxmargin.solvers import make_solver
-
     values = [float(C) for C in Cs]
     if not values:
         raise OptionError("The path of C is empty; give at least one value.")

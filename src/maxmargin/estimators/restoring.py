@@ -1,0 +1,168 @@
+"""What is read from model files (saving.py has the conventions), checked and set on an estimator that was just made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from maxmargin.errors import ModelFileError
+from maxmargin.estimators.feature_space import block_width, is_linear, is_low_rank
+from maxmargin.estimators.labels import as_vector
+from maxmargin.estimators.saving import COLUMN, VECTORISERS
+from maxmargin.features.vectoriser import FeatureColumns
+from maxmargin.problems import Features
+from maxmargin.solvers.core.result import CERTIFICATES, Result, Status
+
+
+def restore_structured(estimator: Any, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Set the attributes of an estimator of factor graphs."""
+    classes, p = _classes(header, arrays), size_of(header, "n_features", 1)
+
+    if is_low_rank(estimator):
+        _restore_basis(estimator, header["kernel"], arrays, p)
+    elif not is_linear(estimator):
+        estimator._n_rows = size_of(header["kernel"], "n_rows", 1)
+    expected = estimator._restore_task(header, arrays, classes, block_width(estimator, p))
+    if arrays["weights"].shape != (expected,):
+        raise ModelFileError(
+            f"its weights have shape {arrays['weights'].shape}; its labels and features need ({expected},)."
+        )
+
+    estimator.classes_ = classes
+    estimator.n_features_in_ = p
+    if header["feature_names"] is not None:
+        names = _strings(header["feature_names"])
+        if len(names) != p:
+            raise ModelFileError(f"it has {len(names)} feature names for {p} features.")
+        if header["data_frame"]:
+            estimator.feature_names_in_ = np.array(names, object)
+        else:
+            estimator._feature_names = names
+    if header.get("vectoriser") is not None:
+        estimator._keep_vectoriser(_restore_vectoriser(header["vectoriser"], arrays, p))
+    estimator.inference_ = str(header["inference"])
+    estimator.result_ = result_of(header["certificate"], arrays)
+    if not is_linear(estimator):
+        _restore_vectors(estimator, header["kernel"]["gamma"], arrays)
+    estimator._name_weights()
+
+
+def _restore_basis(estimator: Any, kernel: dict[str, Any], arrays: dict[str, NDArray[Any]], p: int) -> None:
+    mapping, residual = arrays["basis_map"], kernel["residual"]
+    if mapping.dtype != np.float64 or mapping.ndim != 2 or 0 in mapping.shape or not np.isfinite(mapping).all():
+        raise ModelFileError("the map of its basis is no matrix of finite numbers of double precision.")
+    if not (isinstance(residual, float) and 0.0 <= residual <= 1.0):
+        raise ModelFileError(f"the residual of its basis is {residual!r}; expected a number from 0 to 1.")
+    if "basis" in arrays:
+        rows = arrays["basis"]
+        most = p if estimator.kernel == "precomputed" else np.iinfo(np.int64).max
+        if rows.dtype != np.int64 or rows.shape != mapping.shape[:1] or not ((rows >= 0) & (rows < most)).all():
+            raise ModelFileError(f"the rows of its basis are not {len(mapping)} numbers of rows.")
+        estimator.basis_ = rows
+    elif estimator.kernel == "precomputed":
+        raise ModelFileError("it does not say which columns of a precomputed matrix are its basis.")
+    estimator._basis_map, estimator.basis_residual_ = mapping, residual
+
+
+def _restore_vectors(estimator: Any, gamma: Any, arrays: dict[str, NDArray[Any]]) -> None:
+    """The vectors of the support or of the basis, and gamma; the support is where any block has a coefficient."""
+    kind = "basis" if is_low_rank(estimator) else "support"
+    if kind == "basis":
+        count = len(estimator._basis_map)
+    else:
+        n_rows = estimator._n_rows
+        blocks = estimator.result_.weights[: estimator._n_kernel_blocks * n_rows].reshape(-1, n_rows)
+        estimator.support_ = np.flatnonzero(blocks.any(axis=0))
+        count = len(estimator.support_)
+    if estimator.kernel == "precomputed":
+        return
+    if not (isinstance(gamma, float) and gamma > 0):
+        raise ModelFileError(f"gamma is {gamma!r}; expected a number above 0.")
+    shape, name = (count, estimator.n_features_in_), f"{kind}_vectors"
+    if name in arrays:
+        vectors: Any = arrays[name]
+    else:
+        vectors = sp.csr_array(tuple(arrays[f"{kind}_{part}"] for part in ("data", "indices", "indptr")), shape=shape)
+    if vectors.shape != shape:
+        raise ModelFileError(f"its {kind} vectors have shape {vectors.shape}; its weights and features need {shape}.")
+    checked = Features(vectors, name)
+    # An array stays one, however many zeros it holds: predictions are the same to the last bit.
+    setattr(estimator, f"{name}_", checked.matrix() if sp.issparse(vectors) else vectors)
+    estimator.gamma_ = gamma
+
+
+def vectoriser_of(saved: dict[str, Any]) -> FeatureColumns:
+    """What makes features, by its name and options."""
+    if saved["name"] not in VECTORISERS:
+        raise ModelFileError(
+            f"it names the vectoriser {saved['name']!r}, and this version knows {', '.join(VECTORISERS)}."
+        )
+    made = VECTORISERS[saved["name"]](**saved["options"])
+    made.check_options()
+    return made
+
+
+def _restore_vectoriser(saved: dict[str, Any], arrays: dict[str, NDArray[Any]], p: int) -> FeatureColumns:
+    vectoriser, names = vectoriser_of(saved), None
+    if vectoriser.n_hash is None:
+        text = arrays["names_text"].astype(np.uint8, casting="safe").tobytes().decode("utf-8", "surrogatepass")
+        length = arrays["names_length"].astype(np.int64, casting="safe")
+        ends = np.cumsum(length)
+        if length.min(initial=0) < 0 or length.sum() != len(text):
+            raise ModelFileError("the lengths of its feature names do not fit their text.")
+        names = [text[end - n : end] for n, end in zip(length.tolist(), ends.tolist(), strict=True)]
+    vectoriser.set_columns(names)
+    if vectoriser.n_features_ != p or (names is not None and len(set(names)) != p):
+        raise ModelFileError(f"its vectoriser has {vectoriser.n_features_} columns, not {p} that differ.")
+    return vectoriser
+
+
+def _classes(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    labels = header["labels"]
+    if (
+        not isinstance(labels, list)
+        or not labels
+        or not all(isinstance(one, str | bool | int | float) for one in labels)
+    ):
+        raise ModelFileError("its labels are no list of strings and numbers.")
+    classes = arrays["classes"] if "classes" in arrays else as_vector(labels)
+    if classes.tolist() != labels or len(set(labels)) != len(labels):
+        raise ModelFileError("its labels are given twice, and differ.")
+    return classes
+
+
+def size_of(header: dict[str, Any], key: str, least: int) -> int:
+    """A number of the header that counts something."""
+    value = header[key]
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ModelFileError(f"{key} is {value!r}; expected a whole number of at least {least}.")
+    return value
+
+
+def _strings(values: Any) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ModelFileError("its feature names are no list of strings.")
+    return values
+
+
+def result_of(saved: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Result:
+    """How training ended."""
+    if saved["certificate"] not in CERTIFICATES:
+        raise ModelFileError(f"its certificate is {saved['certificate']!r}; expected one of {', '.join(CERTIFICATES)}.")
+    return Result(
+        status=Status(saved["status"]),
+        weights=arrays["weights"],
+        primal=float(saved["primal"]),
+        dual=float(saved["dual"]),
+        gap=float(saved["gap"]),
+        certificate=saved["certificate"],
+        n_passes=int(saved["n_passes"]),
+        n_oracle_calls=int(saved["n_oracle_calls"]),
+        seconds=float(saved["seconds"]),
+        history={name.removeprefix(COLUMN): column for name, column in arrays.items() if name.startswith(COLUMN)},
+        solver=str(saved["solver"]),
+        options=dict(saved["options"]),
+    )

@@ -1,0 +1,187 @@
+"""The main loop that all solvers share: pass, check, report, save, until there is a reason to stop.
+
+A solver is options and a name; `Solver.solve` makes a `Run`, which holds the problem's arrays and does the work. What changes
+during a run is the *state*, a dataclass of arrays and numbers that derives from `State`, so that a checkpoint is the state on
+disk and nothing else. A check bounds the optimum from both sides; checks come ever more rarely, as the run decides
+(``next_check``). A check that is not due (the run stops between two) leaves no trace in the checkpoint: a longer run would not
+have had it.
+
+Limits
+------
+Seconds are those of `jit.clock`, which stands still while kernels are compiled. `max_seconds` counts from the call of `solve`.
+When they are over, or Ctrl-C is pressed, the pass ends at the next example (parallel/threads.py), and a last check has one second
+more. A check that does not end by then is given up: what was certified before stays. A run that has no complete check at all
+says what is known of w = 0 without inference, or that it knows nothing (a primal of inf).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+from maxmargin.solvers.core.checkpoint import save_state
+from maxmargin.solvers.core.monitor import Report
+from maxmargin.solvers.core.result import Result, Status
+from maxmargin.solvers.core.sampling import seed_of
+
+
+@dataclass(kw_only=True)
+class State:
+    """What every run keeps: the best bounds, how far it went, and its history."""
+
+    primal: float = math.inf
+    dual: float = -math.inf
+    n_passes: int = 0
+    next_check: int = 1
+    n_oracle_calls: int = 0
+    seconds: float = 0.0
+    monitor_seconds: float = 0.0
+    #: The run's data (`data_key`), or, for solvers whose states fit other data, its graphs (`structure_key`).
+    data: int = 0
+    #: Whether what it holds belongs to the relaxed problem: that bounds the relaxation, and nothing else.
+    relaxed: bool = False
+    #: How far the bounds may cross by rounding alone, in units of the larger of 1 and the primal value.
+    rounding: float = 1e-12
+    history: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """Primal minus dual; where they meet, rounding may leave them crossed by a little, which is 0."""
+        gap = self.primal - self.dual
+        return 0.0 if math.isfinite(gap) and -self.rounding * max(1.0, abs(self.primal)) <= gap < 0.0 else gap
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dual state."""
+        return 0
+
+    def write_line(self, **line: float) -> None:
+        """Add a line to the history."""
+        line = {
+            "n_passes": self.n_passes, "seconds": self.seconds, "primal": self.primal, "dual": self.dual, "gap": self.gap,
+            "n_oracle_calls": self.n_oracle_calls, "monitor_seconds": self.monitor_seconds,
+        } | line  # fmt: skip
+        for name, value in line.items():
+            self.history.setdefault(name, []).append(float(value))
+
+
+S = TypeVar("S", bound=State)
+
+
+class Run(ABC, Generic[S]):
+    """One run: the problem's arrays at hand, and the steps of the main loop."""
+
+    #: The dataclass of the state.
+    state_type: type[S]
+    #: What a certified gap is about.
+    certificate = "none"
+    #: The gap that is asked for, by which some steps choose their precision.
+    tol = 0.0
+    #: What went wrong, in sentences; and with the last checkpoint.
+    message = ""
+    unsaved = ""
+
+    def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
+        self.solver, self.problem, self.lam, self.threads = solver, problem, lam, threads
+        self.seed = seed_of(random_state)
+
+    @abstractmethod
+    def begin(self, earlier: S | None) -> S:
+        """The first state, from that of an earlier run if there is one."""
+
+    @abstractmethod
+    def one_pass(self, now: S, stop: Callable[[], bool]) -> None:
+        """One pass over the data; `stop` says that it should be cut short."""
+
+    @abstractmethod
+    def check(self, now: S, off_schedule: bool = False) -> None:
+        """Bound the optimum, keep the best weights, write a line of history; steer, if on schedule."""
+
+    @abstractmethod
+    def weights(self, now: S) -> NDArray[np.float64]:
+        """The flat weights of the best primal value."""
+
+    def options(self, now: S) -> dict[str, Any]:
+        """What the result says about the run beside the solver's options."""
+        return {}
+
+    def verdict(self, now: S, tol: float, max_passes: int) -> Status | None:
+        """Why to stop here, or None to go on."""
+        # Bounds that crossed would be a fault of the program's, and certify nothing.
+        if 0.0 <= now.gap <= tol and self.settled(now, tol):
+            # Without a certificate, its oracle finds nothing more, which proves nothing.
+            return Status.STALLED if self.certificate == "none" else Status.CONVERGED
+        if now.n_passes >= max_passes:
+            return Status.MAX_PASSES
+        return Status.STALLED if self.stalled(now) else None
+
+    def settled(self, now: S, tol: float) -> bool:
+        """Whether nothing but the gap keeps the run from its end."""
+        return True
+
+    def stalled(self, now: S) -> bool:
+        """Whether the gap has stopped shrinking for so long that it will not reach the tolerance."""
+        passes, gaps = now.history.get("n_passes", []), now.history.get("gap", [])
+        past = bisect_right(passes, now.n_passes - max(500, now.n_passes // 2))
+        return past > 0 and gaps[-1] > 0.99 * gaps[past - 1]
+
+    def report(self, now: S, max_passes: int, tol: float) -> Report:
+        """What the monitor is told."""
+        return Report(now.n_passes, max_passes, now.seconds, now.primal, now.dual, now.gap, tol, self.certificate)
+
+    def save(self, now: S, path: str | os.PathLike[str], key: str) -> None:
+        """Write a checkpoint; training goes on if that fails, on a full disk for one."""
+        try:
+            save_state(path, self.solver.name, now, key)
+            self.unsaved = ""
+        except (OSError, OptionError) as error:
+            if not self.unsaved:
+                warnings.warn(
+                    f"The checkpoint {os.fspath(path)!r} was not written, and training goes on without it: {error}",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+            self.unsaved = f"The checkpoint {os.fspath(path)!r} is not current: {error}"
+
+    def result(self, now: S, status: Status) -> Result:
+        """The outcome: the weights of the best primal value and the best bounds seen."""
+        dual, gap, certificate = min(now.dual, now.primal), now.gap, self.certificate
+        if gap < 0.0:
+            dual, gap, certificate = -math.inf, math.inf, "none"
+            warnings.warn(
+                f"The bounds crossed (primal {now.primal!r}, dual {now.dual!r}): rounding is larger than what is left of the gap, "
+                "and nothing is certified. Scale the features, or choose a smaller C.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return Result(
+            status=status,
+            weights=self.weights(now),
+            primal=now.primal,
+            dual=dual,
+            gap=gap,
+            certificate=certificate,
+            n_passes=now.n_passes,
+            n_oracle_calls=now.n_oracle_calls,
+            seconds=now.seconds,
+            history={name: np.array(values) for name, values in now.history.items()},
+            solver=self.solver.name,
+            message=" ".join(one for one in (self.message, self.unsaved) if one),
+            options={
+                **self.solver.options(),
+                **self.options(now),
+                "reason": self.solver.reason,
+                "state_bytes": now.nbytes,
+            },
+            state=now,
+        )

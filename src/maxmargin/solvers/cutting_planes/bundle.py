@@ -1,0 +1,394 @@
+"""The bundle method: cutting planes of a convex mean loss, for the hinge and for the logistic loss.
+
+Teo, Smola, Vishwanathan and Le, A Scalable Modular Convex Solver for Regularized Risk Minimization, KDD 2007; Cutting, algorithm 3,
+is the case of the hinge.
+
+    P(w) = lam/2 |w|^2 + R(w),      R convex
+    plane k, at w_k:   psi_k = -(a subgradient of R at w_k),   ell_k = R(w_k) + w_k . psi_k,     R(w) >= ell_k - w . psi_k
+    w_{k+1} = argmin lam/2 |w|^2 + max_k (ell_k - w . psi_k),  whose dual is the programme of working_set.py
+
+The dual value of any masses on the planes bounds P from below, whatever the precision of the programme. Planes are asked for not
+at w_{k+1} itself, which jumps about while there are few planes, but a part `step` of the way there from the best weights so far; a
+plane from anywhere is true. Where C is large that takes fewer rounds (OCR letters, 704 words: 211, not 478). If such a
+plane says nothing new about w_{k+1}, the next one is asked for there; step = 1 is the method as published.
+
+An oracle that under-generates (certificate "none") may answer with less than the working set has. R(w) is then taken to be at
+least the model's value there, as in Finley and Joachims, Training Structural SVMs when Exact Inference is Intractable, ICML 2008,
+algorithm 1, line 7; planes are asked for at w_{k+1}, and the weights are the last ones, not those of the best value: it misses
+more in some places than in others, so that values at different weights say nothing about which are better. Such a run is over
+when no constraint that the oracle finds is violated by more than tol.
+
+With ``objective="margin"`` R is the mean hinge, whose planes come from the max-oracle; with ``objective="log"`` it is the mean
+negative log-likelihood of a conditional random field (Gap, eq. 1), whose gradient comes from marginals:
+
+    R(w) = 1/M sum_m weight_m log sum_y exp(-w . psi_m(y)),       psi_m(y) = phi(x_m, y_m) - phi(x_m, y)
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+from maxmargin.inference import ENGINES, Engine, engine
+from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.features import KernelFeatures
+from maxmargin.solvers.core.run import State
+from maxmargin.solvers.core.solver import Solver
+from maxmargin.solvers.oracles.exp_oracle import exp_oracle_of
+from maxmargin.solvers.oracles.joint_plane import JointPlane, joint_oracle
+from maxmargin.solvers.oracles.oracle_run import OracleRun, dot, earlier_of
+from maxmargin.solvers.planes.vectors import blend, inner_product, nonzeros, sparse_dot
+from maxmargin.solvers.planes.working_set import WorkingSet
+
+#: The programme is solved to this share of the violation last seen, and of the tolerance.
+_QP_SHARE, _QP_FLOOR = 0.05, 0.05
+#: Relative difference of a plane's slope from the model's value that is rounding.
+_ROUNDING = 1e-12
+#: Engines whose marginals are exact.
+_MARGINALS = ("exhaustive", "junction_tree", "trees")
+
+
+@dataclass(kw_only=True)
+class BundleState(WorkingSet, State):
+    """The working set, the weights of its solution and the best ones.
+
+    With a kernel, both are what scores are read from, and `coefficients` has those of the best weights; it is empty without.
+    """
+
+    w: NDArray[np.float64]
+    best: NDArray[np.float64]
+    coefficients: NDArray[np.float64]
+    lam: float
+    #: lam/2 |w|^2, by w itself.
+    regulariser: float = 0.0
+    #: How much the last plane that the oracle found raised the model of R at w.
+    violation: float = np.inf
+    #: Whether the next plane is asked for at w itself.
+    at_w: bool = False
+    #: Questions in a row whose answer changed nothing: after one on the way to w and one there, the next ones would not, either.
+    n_idle: int = 0
+    #: What the planes are of (`family_of`).
+    family: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dual state."""
+        return int(WorkingSet.nbytes.fget(self)) + self.w.nbytes + self.best.nbytes + self.coefficients.nbytes  # type: ignore[attr-defined]
+
+
+class BundleMethod(Solver):
+    """Cutting planes of a convex mean loss (BMRM).
+
+    Parameters
+    ----------
+    objective : "margin" or "log"
+    engine : "auto", str or engine
+        The max-oracle, or the engine of marginals, of factor graphs.
+    step : float
+        Where to ask for planes: this part of the way from the best weights to the programme's; 1 is there.
+    inactive : int
+        Planes without mass in so many programmes are dropped.
+    certificate : None or "exact"
+        What the oracle's answers must be worth; None takes what it gives.
+    """
+
+    name = "bundle"
+    requires = ("max-oracle",)
+    objectives = ("margin", "log")
+    kernels = True
+    kernel_blocks = True
+
+    def __init__(
+        self,
+        objective: str = "margin",
+        engine: str | Engine = "auto",
+        step: float = 0.3,
+        inactive: int = 50,
+        certificate: str | None = None,
+    ) -> None:
+        self.objective = objective
+        self.engine = engine
+        self.step = step
+        self.inactive = inactive
+        self.certificate = certificate
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's parameters, the engine by name."""
+        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
+
+    def check_options(self, problem: Any) -> None:
+        """Refuse, in a sentence, options that cannot be."""
+        if self.objective not in ("margin", "log"):
+            raise OptionError(f'objective={self.objective!r} is not known; use "margin" or "log".')
+        check_rounds(self.step, self.inactive)
+        if self.objective == "log" and isinstance(getattr(problem, "variable_features", None), KernelFeatures):
+            raise OptionError('objective="log" needs features, not a kernel; n_basis makes features of a kernel.')
+
+    def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> BundleRun:
+        """What does the work."""
+        kind = HingeRun if self.objective == "margin" else LogRun
+        return kind(self, problem, lam, random_state, threads)
+
+
+def check_rounds(step: Any, inactive: Any) -> None:
+    """Refuse a step that is not in (0, 1], or a number of rounds that is not one."""
+    if isinstance(step, bool) or not isinstance(step, int | float | np.floating) or not 0.0 < step <= 1.0:
+        raise OptionError(f"step={step!r} is not possible; it must be a number above 0 and at most 1.")
+    if isinstance(inactive, bool) or not isinstance(inactive, int | np.integer) or inactive < 1:
+        raise OptionError(f"inactive={inactive!r} is not possible; it must be a whole number of at least 1.")
+
+
+def check_certificate(asked: Any, oracle: Any, problem: Any, among: Iterable[str] = ENGINES) -> None:
+    """Refuse an oracle whose answers are worth less than is asked for."""
+    if asked not in (None, "exact"):
+        raise OptionError(f'certificate={asked!r} is not known; use None or "exact".')
+    if asked is None or oracle.certificate == "exact":
+        return
+    if not isinstance(problem, FactorGraphs):
+        raise OptionError(
+            f'certificate="exact" is asked for, but {oracle.name} may miss the best output: {oracle.reason}. '
+            "A model whose answers are always the best says exact = True."
+        )
+    short = "relaxes the problem" if oracle.certificate == "relaxed" else "is not exact"
+    exact = [name for name in among if engine(name).exact and engine(name).refusal(problem) is None]
+    would = " or ".join(f'"{name}"' for name in exact)
+    raise OptionError(
+        f'certificate="exact" is asked for, but the engine "{oracle.name}" {short}; '
+        + (f"use {would}." if exact else "no engine is exact on this problem.")
+    )
+
+
+def family_of(objective: str, certificate: str) -> int:
+    """What planes are of: "margin", "slack" or "log", as an even number; one more for approximate marginals."""
+    return 2 * ("margin", "slack", "log").index(objective) + (objective == "log" and certificate != "exact")
+
+
+def check_family(family: int, earlier: Any) -> None:
+    """Refuse planes of another objective: they would certify what is not so."""
+    if earlier.family != family:
+        raise OptionError(
+            "The earlier state has planes of another objective or rescaling; start without it (warm_start=False)."
+        )
+
+
+class BundleRun(OracleRun[BundleState]):
+    """One run: ask for a plane at w, add it, solve the programme, move w."""
+
+    solver: Any
+    state_type: type[Any] = BundleState
+    #: Length of the vectors of planes, room for one, which is zero between uses, and for weights, and what planes are of.
+    size: int
+    dense: NDArray[np.float64]
+    between: NDArray[np.float64]
+    family: int
+    #: Whether planes are asked for at w, whatever `step` says, and the last weights are those to return.
+    always_at_w = False
+
+    @property
+    def step(self) -> float:
+        """Where planes are asked for, between the best weights and w."""
+        return float(self.solver.step)
+
+    def begin(self, earlier: BundleState | None) -> BundleState:
+        """The plane of the truth and w = 0; or an earlier working set, since planes hold whatever lam is."""
+        now = self.first_state()
+        now.family = self.family
+        if earlier is not None:
+            earlier = earlier_of(now, earlier, ("w",))
+            check_family(self.family, earlier)
+            for name in WorkingSet.__dataclass_fields__:
+                setattr(now, name, getattr(earlier, name).copy())
+            self.solve_programme(now, 0.0)
+            now.at_w = True
+        # Of the truth's plane alone, 0: where nothing is violated at w = 0, no other is ever added.
+        now.dual = now.linear - now.regulariser
+        return now
+
+    def first_state(self) -> BundleState:
+        """A state at w = 0."""
+        zero = np.zeros(self.size)
+        return BundleState(
+            **WorkingSet.only_truth(self.size, False), w=zero, best=zero.copy(), coefficients=np.empty(0), lam=self.lam
+        )
+
+    @abstractmethod
+    def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
+        """A plane at u, and R(u)."""
+
+    def image(self, plane: JointPlane) -> NDArray[np.float64] | None:
+        """What a plane means to the scores, where that is another vector."""
+        return None
+
+    def steps(self, now: BundleState, stop: Callable[[], bool]) -> None:
+        """One round: a plane, and the programme with it."""
+        xi, before = self.model(now), now.primal
+        if self.add(now, self.found(now, xi), xi):
+            now.n_idle = 0
+            return
+        now.n_idle = now.n_idle + 1 if now.primal == before else 0
+        if self.certificate == "none":
+            # The oracle missed what the set has; what is left of the gap is the programme's.
+            self.solve_programme(now, _QP_FLOOR * self.tol)
+
+    def model(self, now: BundleState) -> float:
+        """The value of the model at w, by the masses; with an exact programme it is the largest slope of the set."""
+        return now.linear - 2.0 * now.regulariser
+
+    def add(self, now: BundleState, plane: JointPlane, xi: float) -> bool:
+        """Add a plane and solve the programme, if it says something new about w; returns whether it does."""
+        slope = plane.ell - sparse_dot(plane.index, plane.value, now.w)
+        if slope - xi <= _ROUNDING * (1.0 + abs(xi)):
+            return False
+        now.add_plane(plane.index, plane.value, plane.ell, self.dense, self.image(plane), self.threads)
+        self.solve_programme(now, max(_QP_SHARE * (slope - xi), _QP_FLOOR * self.tol))
+        now.drop_idle(int(self.solver.inactive))
+        return True
+
+    def found(self, now: BundleState, xi: float) -> JointPlane:
+        """A plane by the oracle, from between the best weights and w; takes note of weights with a better value."""
+        step = 1.0 if self.always_at_w or now.at_w or not np.isfinite(now.primal) else self.step
+        u = now.w if step == 1.0 else blend(step, now.best, now.w, self.between, self.threads)
+        plane, risk = self.ask(now, u)
+        if self.certificate == "none":
+            risk = max(risk, now.largest_slope(self.lam))
+        if self.always_at_w:
+            now.primal = np.inf
+        now.violation = max(0.0, plane.ell - sparse_dot(plane.index, plane.value, now.w) - xi)
+        if step == 1.0:
+            # Where the oracle only bounds the hinge, that bound counts.
+            now.violation = max(now.violation, risk - xi)
+        now.at_w = step < 1.0 and now.violation == 0.0
+        self.keep(now, risk, u, step)
+        return plane
+
+    def keep(self, now: BundleState, risk: float, u: NDArray[np.float64], step: float) -> None:
+        """Take note of weights with a better value; u is `step` of the way from the best ones to w."""
+        primal = risk + self.lam / 2.0 * inner_product(u, u, self.threads)
+        if primal < now.primal:
+            now.primal = primal
+            if u is self.between:
+                now.best, self.between = u, now.best
+            else:
+                now.best[:] = u
+
+    def solve_programme(self, now: BundleState, tol: float) -> None:
+        """Masses and weights of the working set."""
+        now.optimise(self.lam, tol)
+        self.place(now)
+        now.dual = max(now.dual, now.linear - now.regulariser)
+
+    def place(self, now: BundleState) -> None:
+        """The weights of the masses."""
+        now.weights(self.lam, now.w, self.threads)
+        now.regulariser = self.lam / 2.0 * inner_product(now.w, now.w, self.threads)
+
+    def stalled(self, now: BundleState) -> bool:
+        """Whether the gap has stopped shrinking, or nothing changes any more."""
+        return now.n_idle > 1 or super().stalled(now)
+
+    def measure(self, now: BundleState, off_schedule: bool) -> dict[str, float]:
+        """Bounds come with the rounds; nothing is left to do."""
+        if not off_schedule:
+            now.next_check = now.n_passes + 1
+        return {"n_planes": now.n_planes, "violation": now.violation}
+
+    def weights(self, now: BundleState) -> NDArray[np.float64]:
+        """The flat weights of the best primal value."""
+        return now.best.copy()
+
+
+class LogRun(BundleRun):
+    """The logistic loss, by marginals."""
+
+    def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
+        super().__init__(solver, problem, lam, random_state, threads)
+        self.oracle: Any = exp_oracle_of(problem, solver.engine, loss_augmented=False)
+        check_certificate(solver.certificate, self.oracle, problem, _MARGINALS)
+        self.certificate, self.size = self.oracle.certificate, self.oracle.n_weights
+        self.dense, self.between = np.zeros(self.size), np.empty(self.size)
+        self.family = family_of("log", self.certificate)
+        self.always_at_w = self.certificate == "none"
+
+    def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
+        """The tangent of R at u."""
+        found = self.oracle.mean(u, 1.0, self.threads)
+        now.n_oracle_calls += self.oracle.n_examples
+        risk = self.mean(found.values)
+        index, value = nonzeros(found.psi, 1.0, self.threads)
+        return JointPlane(index, value, risk + sparse_dot(index, value, u), found.values), risk
+
+
+class HingeRun(BundleRun):
+    """The hinge, by the max-oracle."""
+
+    oracle: Any
+    rescaling = "margin"
+
+    def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
+        super().__init__(solver, problem, lam, random_state, threads)
+        self.oracle = joint_oracle(problem, solver.engine, self.rescaling)
+        check_certificate(solver.certificate, self.oracle, problem)
+        self.certificate, self.size = self.oracle.certificate, self.oracle.size
+        self.dense, self.between = np.zeros(self.size), np.empty(self.size)
+        self.family = family_of(self.rescaling, self.certificate)
+        self.always_at_w = self.certificate == "none"
+        self.planes, self.oracle.keeps = self.oracle.cache(1), False
+
+    def first_state(self) -> BundleState:
+        """A state at w = 0."""
+        zero, images = np.zeros(self.size), self.oracle.has_images
+        return BundleState(
+            **WorkingSet.only_truth(self.size, images), w=zero, best=zero.copy(),
+            coefficients=np.zeros(self.size if images else 0), lam=self.lam,
+        )  # fmt: skip
+
+    def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
+        """The mean of the examples' planes of largest slope."""
+        plane, self.planes = self.oracle.find(u, self.planes, self.threads, now.n_passes)
+        now.n_oracle_calls += self.oracle.n_examples
+        return plane, self.mean(plane.hinges)
+
+    def image(self, plane: JointPlane) -> NDArray[np.float64] | None:
+        """K times the plane's coefficients, with a kernel."""
+        if not self.oracle.has_images:
+            return None
+        self.dense[plane.index] = plane.value
+        found = np.asarray(self.oracle.image(self.dense))
+        self.dense[plane.index] = 0.0
+        return found
+
+    def place(self, now: BundleState) -> None:
+        """The weights of the masses; with a kernel, w is what scores are read from."""
+        if not self.oracle.has_images:
+            super().place(now)
+            return
+        now.w = now.scores(self.lam)
+        now.weights(self.lam, self.dense, self.threads)
+        now.regulariser = self.lam / 2.0 * dot(self.dense, now.w)
+        self.dense[:] = 0.0
+
+    def keep(self, now: BundleState, risk: float, u: NDArray[np.float64], step: float) -> None:
+        """Take note of weights with a better value; with a kernel, inner products are of coefficients with scores."""
+        if not self.oracle.has_images:
+            super().keep(now, risk, u, step)
+            return
+        best, towards = now.coefficients, now.regulariser
+        own, both = self.lam / 2.0 * dot(best, now.best), self.lam * dot(best, now.w)
+        primal = risk + (1.0 - step) ** 2 * own + (1.0 - step) * step * both + step**2 * towards
+        if primal < now.primal:
+            now.primal = primal
+            now.best[:] = u
+            now.weights(self.lam, self.dense, self.threads)
+            best *= 1.0 - step
+            best += step * self.dense
+            self.dense[:] = 0.0
+
+    def weights(self, now: BundleState) -> NDArray[np.float64]:
+        """The flat weights of the best primal value; with a kernel, coefficients of rows."""
+        return np.asarray(self.oracle.flat(now.coefficients if self.oracle.has_images else now.best))

@@ -1,0 +1,1 @@
+"""Frank-Wolfe: block-coordinate (BCFW), as published and with planes that are kept, and batch."""

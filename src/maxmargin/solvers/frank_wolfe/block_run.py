@@ -1,0 +1,263 @@
+"""What all runs of BCFW share: a block for each example, visits in an order drawn by their gaps, and checks.
+
+bcfw.py has the algorithm and its papers. What a block is, is left open: a distribution over planes that are kept (plane_run.py), or
+the mean plane alone (plain.py).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin import jit
+from maxmargin.errors import OptionError
+from maxmargin.parallel.threads import Stopped, map_shards
+from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.layout import L_BUFFER
+from maxmargin.problems.statistics import row_grams
+from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
+from maxmargin.solvers.core.sampling import sample_by_gap
+from maxmargin.solvers.frank_wolfe.visits import (
+    N_ORACLE,
+)
+from maxmargin.solvers.oracles.graph_oracle import GraphOracle
+from maxmargin.solvers.planes.arena import (
+    INNER,
+    STEPS,
+)
+
+#: Passes between two moves of the proximal term's centre.
+_CENTRE_PASSES = 2
+#: Entries of the planes that a check finds at a time.
+_SHARD_ENTRIES = 1 << 22
+
+
+@dataclass
+class BlockState(ProximalState):
+    """What a run keeps whatever its blocks are."""
+
+    mean_v: NDArray[np.float64]
+    mean_f: NDArray[np.float64]
+    gaps: NDArray[np.float64]
+    step_lam: float
+
+
+B = TypeVar("B", bound=BlockState)
+
+
+class BlockRun(ProximalRun[B]):
+    """One run: the problem's arrays at hand, and the steps of the main loop."""
+
+    #: A `BCFW` (bcfw.py), which makes runs and is not known here.
+    solver: Any
+    problem: FactorGraphs
+
+    def __init__(self, solver: Any, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
+        super().__init__(solver, problem, lam, random_state, threads)
+        self.oracle = GraphOracle(problem, solver.engine)
+        self.certificate = self.oracle.certificate
+        self.features = problem.variable_features.arrays, problem.factor_features.arrays
+        self.grams = row_grams(problem)
+        self.half = int(problem.arrays.largest[L_BUFFER])
+        self.step_lam = lam
+
+    @property
+    def scale(self) -> float:
+        """What a unit of mass does to w, but for the example's weight."""
+        return 1.0 / (self.step_lam * self.problem.n_examples)
+
+    # -------------------------------------------------------------------------------------------- the start
+
+    @abstractmethod
+    def first_state(self, **common: Any) -> B:
+        """Every block at the truth."""
+
+    @abstractmethod
+    def shrink(self, now: B, earlier: B, share: float) -> None:
+        """Take over the blocks of an earlier run, with a share of the mass of everything but the truth."""
+
+    def begin(self, earlier: B | None) -> B:
+        """Every block at the truth and w = 0; or the blocks of an earlier run, with the weights left where they are if they can be.
+
+        With a smaller lam, w = 1 / (lam M) sum alpha psi stays if the mass of all planes but the truth shrinks in proportion.
+        """
+        common = ProximalState.zeros(self.problem)
+        now = self.first_state(
+            **common, mean_v=np.zeros_like(common["w_v"]), mean_f=np.zeros_like(common["w_f"]),
+            gaps=np.full(self.problem.n_examples, np.inf), lam=self.lam, step_lam=self.lam,
+        )  # fmt: skip
+        if earlier is not None and (
+            type(earlier) is not type(now)
+            or any(getattr(earlier, name).shape != getattr(now, name).shape for name in ("w_v", "w_f", "gaps"))
+        ):
+            raise OptionError(
+                "The earlier state belongs to a problem of another shape or to another solver; start without it "
+                "(warm_start=False)."
+            )
+        if earlier is not None:
+            self.shrink(now, earlier, min(1.0, self.lam / earlier.lam))
+            now.w_v[:], now.w_f[:] = self.dual_point(now)[1:]
+            now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
+            now.last_v[:], now.last_f[:] = now.w_v, now.w_f
+        else:
+            # Kernels are compiled before the clock starts: called with nothing to do.
+            self.visit(now, np.empty(0, np.int64), np.zeros(6), np.zeros(3, np.int64))
+        self.prepare(now)
+        return now
+
+    def prepare(self, now: B) -> None:
+        """Whatever else a run needs before its first pass."""
+
+    @abstractmethod
+    def dual_point(self, now: B) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """The linear part of f at the blocks, and their weights w(alpha)."""
+
+    # -------------------------------------------------------------------------------------------- one pass
+
+    def one_pass(self, now: B, stop: Callable[[], bool]) -> None:
+        """As many visits as there are examples, and whatever else pays."""
+        clock = jit.clock()
+        self.step_lam = now.step_lam
+        if self.step_lam > self.lam and now.n_passes > 0 and now.n_passes % _CENTRE_PASSES == 0:
+            self.move_centre(now)
+        rng = np.random.default_rng([self.seed, 0, now.n_passes])
+        try:
+            self.visits(now, rng, stop)
+        except Stopped:
+            # Every visit leaves blocks and weights that fit each other.
+            now.seconds += jit.clock() - clock
+            raise
+        now.n_passes += 1
+        if self.solver.averaging:
+            share = 2.0 / (now.n_passes + 1)
+            now.mean_v += share * (now.w_v - now.mean_v)
+            now.mean_f += share * (now.w_f - now.mean_f)
+        now.seconds += jit.clock() - clock
+
+    def visits(self, now: B, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
+        """The visits of a pass."""
+        self.walk(now, self.draw(now, rng), True, stop)
+
+    def draw(self, now: B, rng: np.random.Generator) -> NDArray[np.int64]:
+        """The examples of a pass, in random order."""
+        n = self.problem.n_examples
+        if self.solver.sampling == "uniform" or now.n_passes == 0:
+            return rng.permutation(n)
+        return rng.permutation(sample_by_gap(now.gaps * self.problem.arrays.weight, rng))
+
+    def walk(self, now: B, order: NDArray[np.int64], ask: bool, stop: Callable[[], bool]) -> tuple[float, float]:
+        """Visit the examples in order, in pieces that can be interrupted; returns the gain and the cost."""
+        counts, gain = np.zeros(3, np.int64), 0.0
+        rules = np.array([self.scale, *self.acceptance(now), INNER, STEPS if self.corrective else 1, ask])
+        size = max(1, int(2_000_000 / (1.0 + self.oracle.work)))
+        if ask and self.oracle.compiled is None:
+            size = self.solver.batch
+        for first in range(0, len(order), size):
+            gain += self.visit(now, order[first : first + size], rules, counts)
+            if stop():
+                break
+        self.count(now, counts)
+        return gain, len(order) * self.oracle.view_work + counts[N_ORACLE] * self.oracle.work
+
+    def acceptance(self, now: B) -> tuple[float, float]:
+        """When a cached plane is good enough: share of the block's last gap, and least gap."""
+        return math.inf, math.inf
+
+    @property
+    def corrective(self) -> bool:
+        """Whether a visit solves its block."""
+        return self.solver.steps in ("corrective", "joint")
+
+    def count(self, now: B, counts: NDArray[np.int64]) -> None:
+        """Take note of what a walk did."""
+        now.n_oracle_calls += int(counts[N_ORACLE])
+
+    def visit(self, now: B, order: NDArray[np.int64], rules: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
+        """Visit these examples; an engine outside the compiled loop is asked before."""
+        oracle = self.oracle.compiled or self.oracle.most_violated(now.w_v, now.w_f, order)
+        return self.visit_with(oracle, now, order, rules, counts)
+
+    @abstractmethod
+    def visit_with(
+        self, oracle: Any, now: B, order: NDArray[np.int64], rules: NDArray[np.float64], counts: NDArray[np.int64]
+    ) -> float:
+        """Visit these examples with an oracle; returns the gain in M times the dual."""
+
+    # -------------------------------------------------------------------------------------------- certificates
+
+    def check(self, now: B, off_schedule: bool = False) -> None:
+        """Ask the oracle about every example at the same weights: the mean of the gaps is the gap, and all planes are kept."""
+        clock = jit.clock()
+        self.step_lam = now.step_lam
+        linear, r_v, r_f = self.dual_point(now)
+        self.raise_dual(now, linear, r_v, r_f)
+        # Made afresh, which ends the drift of running sums.
+        share = self.lam / self.step_lam
+        now.w_v[:], now.w_f[:] = share * r_v + (1.0 - share) * now.centre_v, share * r_f + (1.0 - share) * now.centre_f
+        # What the oracle finds here the passes go on with, so it counts as theirs.
+        asking = jit.clock()
+        self.look_at(now, np.arange(self.problem.n_examples))
+        asking = jit.clock() - asking
+        now.seconds += asking
+        best = now.w_v, now.w_f
+        # A block's gap is its hinge minus the mean slope of its planes, and those add up to this.
+        slopes = linear - self.lam * self.problem.inner(best, (r_v, r_f))
+        primal = self.regulariser(*best) + slopes + self.mean(now.gaps)
+        if self.oracle.bounds:
+            primal = self.primal(now.w_v, now.w_f)
+        if self.solver.averaging:
+            mean = self.primal(now.mean_v, now.mean_f)
+            if mean < primal:
+                primal, best = mean, (now.mean_v, now.mean_f)
+        if primal < now.primal:
+            now.primal = primal
+            now.best_v[:], now.best_f[:] = best
+        if not off_schedule:
+            now.next_check = now.n_passes + 1 + now.n_passes // 8
+        now.monitor_seconds += jit.clock() - clock - asking
+        now.write_line(block_gap=self.mean(now.gaps), **self.line(now))
+
+    def look_at(self, now: B, examples: NDArray[np.int64]) -> None:
+        """Find the planes of largest slope of these examples, in threads, and look at them without a step."""
+        counts, rules = np.zeros(3, np.int64), np.array([self.scale, np.inf, np.inf, 0.0, 0.0, 1.0])
+        n = len(examples)
+        size = max(1, min(-(-n // 16), int(_SHARD_ENTRIES / (2 * self.half + 1))))
+        shards = [(first, min(first + size, n)) for first in range(0, n, size)]
+        for k in range(0, len(shards), 16):
+            found = map_shards(
+                lambda begin, end: self.oracle.most_violated(now.w_v, now.w_f, examples[begin:end]),
+                shards[k : k + 16],
+                self.threads,
+                pausing=True,
+            )
+            for (begin, end), planes in zip(shards[k : k + 16], found, strict=True):
+                self.visit_with(planes, now, examples[begin:end], rules, counts)
+        self.count(now, counts)
+
+    def line(self, now: B) -> dict[str, float]:
+        """What else goes into the history."""
+        return {}
+
+    def primal(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:
+        """P(w), by the oracle."""
+        return self.regulariser(w_v, w_f) + self.mean(self.oracle.hinges(w_v, w_f, self.threads))
+
+    # -------------------------------------------------------------------------------------------- the outcome
+
+    def weights(self, now: B) -> NDArray[np.float64]:
+        """The flat weights of the best primal value."""
+        return self.problem.flat_weights(now.best_v, now.best_f)
+
+    def options(self, now: B) -> dict[str, Any]:
+        """The oracle, and why it was chosen."""
+        return {
+            "engine": self.oracle.engine.name,
+            "engine_reason": self.oracle.reason,
+            "proximal": now.step_lam / self.lam - 1.0,
+        }

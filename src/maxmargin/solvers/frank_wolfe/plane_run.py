@@ -1,0 +1,174 @@
+"""BCFW with blocks that are distributions over planes that are kept (planes/arena.py): cached planes first, then the oracle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin import jit
+from maxmargin.parallel.threads import Stopped
+from maxmargin.solvers.frank_wolfe.block_run import BlockRun, BlockState
+from maxmargin.solvers.frank_wolfe.visits import (
+    N_CACHED,
+    N_CROWDED,
+    R_ACCEPT,
+    R_FLOOR,
+    R_ORACLE,
+    exhausted,
+    visit_blocks,
+)
+from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN
+from maxmargin.solvers.planes.arena import (
+    ACCEPT,
+    CACHED_PASSES,
+    FLOOR,
+    PlaneFields,
+    PlaneStore,
+    weights_of_planes,
+)
+
+#: The proximal term makes lam this power of the condition |psi|^2 / (lam M ell) times larger, at most so many times: beyond, the
+#: centre overshoots what a few passes can follow.
+_EXPONENT, _STRONGEST = 0.375, 9.0
+#: Examples that the oracle is asked about before the first pass.
+_FIRST_LOOK = 64
+#: Entries that the arena of planes grows by, at least.
+_ROOM = 1 << 16
+
+
+@dataclass
+class PlaneState(PlaneFields, BlockState):
+    """Blocks as distributions over planes."""
+
+
+class PlaneRun(BlockRun[PlaneState]):
+    """Blocks are distributions over planes that are kept."""
+
+    state_type = PlaneState
+
+    def first_state(self, **common: Any) -> PlaneState:
+        """Every block has the truth alone."""
+        p = self.problem
+        n_states = np.diff(np.append(p.state_starts(), p.example_states[-1])).astype(float)
+        with np.errstate(over="ignore"):
+            labelings = np.multiply.reduceat(n_states, p.example_variables[:-1]).max()
+        # Relaxed planes are more than labelings.
+        most = labelings - 1 if self.certificate == "exact" else np.inf
+        capacity = 1 + int(min(max(self.solver.cache, 1), most))
+        store = PlaneStore.empty(p.n_examples, capacity, _ROOM + 2 * self.half)
+        return PlaneState(**common, **store._asdict())
+
+    def shrink(self, now: PlaneState, earlier: PlaneState, share: float) -> None:
+        """Take over the planes of an earlier run."""
+        now.store = PlaneStore._make(array.copy() for array in earlier.store)
+        now.alpha *= share
+        now.alpha[:, 0] += 1.0 - share
+
+    def prepare(self, now: PlaneState) -> None:
+        """Look at the planes that the oracle finds first for some examples, and choose the strength of the proximal term by them.
+
+        A unit of a plane's mass changes its own slope by |psi|^2 / (lam M), and slopes are of the size of ell: their ratio is
+        the condition of coordinate ascent.
+        """
+        clock = jit.clock()
+        n = self.problem.n_examples
+        some = np.sort(np.random.default_rng([self.seed, 1]).permutation(n)[:_FIRST_LOOK])
+        with suppress(Stopped):
+            self.look_at(now, some)
+        newest = now.n_planes[some] - 1
+        chosen, at = some[newest > 0], newest[newest > 0]
+        ell = np.abs(now.ell[chosen, at])
+        if self.corrective and len(chosen) and ell.sum() > 0.0:
+            condition = self.scale * float(now.gram[chosen, at, at].sum() / ell.sum())
+            now.step_lam = self.lam * min(max(1.0, condition**_EXPONENT), _STRONGEST)
+        now.seconds += jit.clock() - clock
+
+    def dual_point(self, now: PlaneState) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """The linear part of f at the planes' masses, and their weights."""
+        r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
+        total = weights_of_planes(
+            self.problem.arrays,
+            *self.features,
+            now.store,
+            self.half,
+            1.0 / (self.lam * self.problem.n_examples),
+            r_v,
+            r_f,
+        )
+        return float(total) / self.problem.n_examples, r_v, r_f
+
+    def visits(self, now: PlaneState, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
+        """A pass that may ask the oracle, and cached passes for as long as they gain more for their cost."""
+        gain, cost = self.walk(now, self.draw(now, rng), True, stop)
+        if not (self.solver.cache and self.corrective):
+            return
+        for _ in range(CACHED_PASSES):
+            if stop():
+                break
+            more, spent = self.walk(now, self.draw(now, rng), False, stop)
+            if more * cost <= gain * spent:
+                break
+            gain, cost = gain + more, cost + spent
+
+    def acceptance(self, now: PlaneState) -> tuple[float, float]:
+        """When a cached plane is good enough: share of the block's last gap, and least gap."""
+        if not self.solver.cache or not np.isfinite(now.gaps).all():
+            return math.inf, math.inf
+        return ACCEPT, FLOOR * self.mean(now.gaps)
+
+    def count(self, now: PlaneState, counts: NDArray[np.int64]) -> None:
+        """Take note of what a walk did, and make room in crowded blocks."""
+        super().count(now, counts)
+        now.n_cached += int(counts[N_CACHED])
+        if counts[N_CROWDED] > 0:
+            now.store = now.store.with_capacity(2 * now.store.capacity)
+
+    def visit(
+        self, now: PlaneState, order: NDArray[np.int64], rules: NDArray[np.float64], counts: NDArray[np.int64]
+    ) -> float:
+        """Visit these examples; an engine outside the compiled loop is asked for those whose planes are exhausted."""
+        if self.oracle.compiled is not None:
+            return self.visit_with(self.oracle.compiled, now, order, rules, counts)
+        cached, asked = rules.copy(), rules.copy()
+        cached[R_ORACLE], asked[[R_ACCEPT, R_FLOOR]] = 0.0, np.inf
+        if not rules[R_ORACLE]:
+            return self.visit_with(NOTHING_GIVEN, now, order, cached, counts)
+        empty = exhausted(self.problem.arrays, *self.features, now.w_v, now.w_f, now.store, order, rules, now.gaps)
+        gain = self.visit_with(NOTHING_GIVEN, now, order[~empty], cached, counts)
+        order = order[empty]
+        return gain + self.visit_with(self.oracle.most_violated(now.w_v, now.w_f, order), now, order, asked, counts)
+
+    def visit_with(
+        self,
+        oracle: Any,
+        now: PlaneState,
+        order: NDArray[np.int64],
+        rules: NDArray[np.float64],
+        counts: NDArray[np.int64],
+    ) -> float:
+        """Visit these examples with an oracle; planes get more room when they need it."""
+        first, gain = 0, 0.0
+        while True:
+            more: float
+            first, more = visit_blocks(
+                self.problem.arrays, *self.features, now.w_v, now.w_f, oracle, self.grams, now.store, order, first,
+                now.n_passes, rules, now.gaps, counts,
+            )  # fmt: skip
+            gain += more
+            if first == len(order):
+                return gain
+            now.store = now.store.with_room(max(_ROOM, int(now.filled[0]) // 2) + 2 * self.half)
+
+    def line(self, now: PlaneState) -> dict[str, float]:
+        """Visits that did without the oracle, and bytes of the planes."""
+        return {"n_cached": now.n_cached, "bytes": now.nbytes}
+
+    def options(self, now: PlaneState) -> dict[str, Any]:
+        """How the planes were used."""
+        return {**super().options(now), "n_cached": now.n_cached, "planes": float(now.n_planes.mean()) - 1.0}

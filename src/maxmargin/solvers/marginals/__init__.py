@@ -1,0 +1,1 @@
+"""Solvers by marginals: excessive gap, exponentiated gradient, extragradient, SMO, L-BFGS."""

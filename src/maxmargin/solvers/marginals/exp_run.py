@@ -1,0 +1,88 @@
+"""A run on an exp-oracle: what the solvers by marginals share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+from maxmargin.problems.columns import columns_of
+from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.features import KernelFeatures
+from maxmargin.solvers.core.result import Result, Status
+from maxmargin.solvers.core.run import State
+from maxmargin.solvers.oracles.exp_oracle import HOT, ExpOracle, MeanMarginals, exp_oracle_of
+from maxmargin.solvers.oracles.max_oracle import MaxOracle, oracle_of
+from maxmargin.solvers.oracles.oracle_run import OracleRun, dot
+
+S = TypeVar("S", bound=State)
+
+
+class ExpRun(OracleRun[S]):
+    """A run on an exp-oracle: what the marginal-based solvers share.
+
+    Inner products are those of the weights, whether they are written down or known by the coefficients of a kernel. A problem with
+    many sparse features is trained in coordinates of its own (columns.py), and so are its states; its result has the weights.
+    """
+
+    oracle: ExpOracle  # type: ignore[assignment]
+    hardest: MaxOracle | None = None
+    #: The weights that `inner` saw last, and their scores.
+    seen: NDArray[np.float64] | None = None
+    scores: NDArray[np.float64]
+
+    def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
+        self.columns = columns_of(problem)
+        problem = problem if self.columns is None else self.columns.inside
+        super().__init__(solver, problem, lam, random_state, threads)
+        self.oracle = exp_oracle_of(problem, solver.engine, getattr(solver, "objective", "margin") == "margin")
+        self.certificate = self.oracle.certificate
+
+    def result(self, now: S, status: Status) -> Result:
+        """The outcome, in the coordinates of the problem."""
+        found = super().result(now, status)
+        return found if self.columns is None else replace(found, weights=self.columns.outside(found.weights))
+
+    def expect(self, now: S, w: NDArray[np.float64], temperature: float) -> MeanMarginals:
+        """Ask the oracle, and count the question."""
+        now.n_oracle_calls += self.oracle.n_examples
+        return self.oracle.mean(w, temperature, self.threads)
+
+    def inner(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+        """Inner product of two flat weights; behind a kernel, a product with its matrix, which is kept for `one`."""
+        p = self.problem
+        if not (isinstance(p, FactorGraphs) and isinstance(p.variable_features, KernelFeatures)):
+            return dot(one, other)
+        (own, own_factors), (others, other_factors) = p.split_weights(one), p.split_weights(other)
+        if self.seen is not one:
+            self.seen, self.scores = one, p.variable_features.times(own.T)
+        return dot(self.scores, others.T) + dot(own_factors, other_factors)
+
+    def regulariser(self, w: NDArray[np.float64]) -> float:
+        """lam/2 |w|^2."""
+        return self.lam / 2.0 * self.inner(w, w)
+
+    def primal(self, now: S, w: NDArray[np.float64]) -> float:
+        """P(w) of the margin, by a max-oracle with the same engine."""
+        if self.hardest is None:
+            self.hardest = oracle_of(self.problem, getattr(self.oracle, "engine", "auto"))
+        now.n_oracle_calls += self.oracle.n_examples
+        return self.regulariser(w) + self.mean(self.hardest.mean_plane(w, self.threads).hinges)
+
+    def radius(self) -> float:
+        """A bound of max |psi|, or infinity where the problem knows none."""
+        return float(self.oracle.radius()) if hasattr(self.oracle, "radius") else math.inf
+
+    def labelings(self) -> float:
+        """Mean of weight_m log |Y_m|."""
+        return self.mean(self.oracle.mean(np.zeros(self.oracle.n_weights), HOT, self.threads).values / HOT)
+
+
+def check_objective(objective: str) -> None:
+    """Refuse an objective that is neither of the two."""
+    if objective not in ("margin", "log"):
+        raise OptionError(f'objective={objective!r} is not known; use "margin" or "log".')

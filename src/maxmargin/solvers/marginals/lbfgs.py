@@ -1,0 +1,311 @@
+"""L-BFGS on the log objective: conditional random fields (Gap, eq. 1 without the task loss).
+
+    P(w)     = lam/2 |w|^2 + 1/M sum_m weight_m H_m,1(w),      H_m,1 the negative log-likelihood (exp_oracle.py)
+    grad P   = lam w - psi,                                    psi the mean of weight_m E psi_m at temperature 1
+
+For any distributions p_m over labelings, D(p) = mean of weight_m (entropy(p_m) + E ell_m) - |psi(p)|^2 / (2 lam) bounds P from
+below. At the marginals of w themselves every term is at hand, and the gap is that of a strongly convex function:
+
+    D = mean of weight_m H_m,1(w) + w . psi - |psi|^2 / (2 lam),      P(w) - D = |grad P|^2 / (2 lam)
+
+The direction is that of the two-loop recursion (Nocedal and Wright, Numerical Optimization, algorithm 7.4) over the last
+`memory` pairs s = w' - w, y = grad' - grad. It is computed in coordinates: with the inner products of all pairs at hand, both
+loops run on numbers, and the pairs are read twice, once for their products with the gradient, once to sum them up; all in ranges
+of a fixed length, so that the bits do not depend on the threads (vectors.py). The step is bracketed until it satisfies the weak
+Wolfe conditions (Lewis and Overton, Math. Programming 2013, algorithm 4.6),
+
+    P(w + t d) <= P(w) + 1e-4 t d . grad,      d . grad(w + t d) >= 0.9 d . grad
+
+One pass is one call of the oracle for all examples: a step that is accepted, most of the time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+from maxmargin.inference import Engine
+from maxmargin.jit import kernel
+from maxmargin.parallel.threads import map_shards
+from maxmargin.solvers.core.run import State
+from maxmargin.solvers.core.solver import Solver
+from maxmargin.solvers.marginals.exp_run import ExpRun
+from maxmargin.solvers.oracles.oracle_run import earlier_of
+from maxmargin.solvers.planes.vectors import inner_product, ranges
+
+#: The two Wolfe conditions.
+_DECREASE, _CURVATURE = 1e-4, 0.9
+#: Relative error of a value: a decrease below it is none.
+_ROUNDING = 1e-14
+#: Entries of vectors that stay in the cache while others pass by.
+_PIECE = 1 << 12
+
+
+@dataclass
+class LBFGSState(State):
+    """The weights, the search along a direction, and the pairs."""
+
+    w: NDArray[np.float64]
+    gradient: NDArray[np.float64]
+    direction: NDArray[np.float64]
+    best: NDArray[np.float64]
+    #: (2, memory, d): all s, all y; pair k stands at k modulo memory.
+    pairs: NDArray[np.float64]
+    #: (2, memory, memory): products s_i . y_j and y_i . y_j.
+    products: NDArray[np.float64]
+    lam: float
+    value: float = math.inf
+    slope: float = 0.0
+    #: The step, and the bracket around it.
+    step: float = 0.0
+    low: float = 0.0
+    high: float = math.inf
+    #: Pairs that were added since the last fresh start.
+    n_pairs: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the pairs and vectors."""
+        return int(self.pairs.nbytes + 3 * self.w.nbytes)
+
+
+class LBFGS(Solver):
+    """L-BFGS for the log objective.
+
+    Parameters
+    ----------
+    engine : "auto", str or engine
+        The exp-oracle of factor graphs.
+    objective : "log"
+        The margin's objective is not smooth; this solver is for the logarithmic one.
+    memory : int
+        Pairs that are remembered.
+    """
+
+    name = "lbfgs"
+    requires = ("marginals",)
+    objectives = ("log",)
+
+    def __init__(self, engine: str | Engine = "auto", objective: str = "log", memory: int = 6) -> None:
+        self.engine = engine
+        self.objective = objective
+        self.memory = memory
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's parameters, the engine by name."""
+        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
+
+    def check_options(self, problem: Any) -> None:
+        """Refuse an objective that is not smooth, and a memory of nothing."""
+        if self.objective != "log":
+            raise OptionError(
+                f'The solver "lbfgs" needs a smooth objective, and objective={self.objective!r} is not; '
+                'use objective="log", or "excessive-gap", "exponentiated-gradient" or "bcfw" for the margin.'
+            )
+        if not (isinstance(self.memory, int) and self.memory >= 1):
+            raise OptionError(f"memory={self.memory!r} is not possible; it must be a whole number from 1.")
+
+    def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> LBFGSRun:
+        """What does the work."""
+        return LBFGSRun(self, problem, lam, random_state, threads)
+
+
+class LBFGSRun(ExpRun[LBFGSState]):
+    """One run."""
+
+    solver: LBFGS
+    state_type = LBFGSState
+
+    def __init__(self, solver: LBFGS, problem: Any, lam: float, random_state: Any, threads: int) -> None:
+        super().__init__(solver, problem, lam, random_state, threads)
+        #: Room for the next gradient.
+        self.spare = np.empty(self.oracle.n_weights)
+        self.ranges = ranges(self.oracle.n_weights)
+
+    def begin(self, earlier: LBFGSState | None) -> LBFGSState:
+        """No weights, or those of an earlier run; the memory is empty."""
+        d, n = self.oracle.n_weights, self.solver.memory
+        zero = np.zeros(d)
+        now = LBFGSState(
+            zero, zero.copy(), zero.copy(), zero.copy(), np.zeros((2, n, d)), np.zeros((2, n, n)), self.lam
+        )
+        if earlier is not None:
+            now.w = earlier_of(now, earlier, ("w",)).w.copy()
+        # Kernels are compiled before any clock starts: called with nothing to do.
+        go_along(zero, zero, 0.0, zero, 0, 0)
+        find_gradient(zero, zero, 0.0, zero, zero, 0, 0)
+        add_pair(zero, zero, zero, zero, now.pairs[:, 0], 0, 0)
+        add_products(now.pairs, zero, zero, 0, 0, 0)
+        combine(now.pairs, np.zeros((2, 0)), 0.0, zero, zero, 0, 0)
+        return now
+
+    def over(self, function: Any, *arguments: Any) -> Any:
+        """The sum of what a kernel returns for all ranges of the vectors, in threads."""
+        parts = map_shards(lambda low, high: function(*arguments, low, high), self.ranges, self.threads)
+        return np.sum(parts, axis=0)
+
+    def steps(self, now: LBFGSState, stop: Callable[[], bool]) -> None:
+        """One point along the direction: accept it and find the next direction, or narrow the bracket."""
+        w, gradient = np.empty_like(now.w), self.spare
+        norm = self.over(go_along, now.w, now.direction, now.step, w)
+        found = self.expect(now, w, 1.0)
+        value = float(self.lam / 2.0 * norm + self.mean(found.values))
+        square, slope = self.over(find_gradient, w, found.psi, self.lam, now.direction, gradient).tolist()
+        now.dual = max(now.dual, value - square / (2.0 * self.lam))
+        if value < now.primal:
+            now.primal, now.best = value, w
+        if value > now.value + _DECREASE * now.step * now.slope + _ROUNDING * abs(value):
+            now.high = now.step
+        elif slope < _CURVATURE * now.slope:
+            now.low = now.step
+        else:
+            self.turn(now, w, gradient, value)
+            return
+        now.step = 0.5 * (now.low + now.high) if now.high < math.inf else 2.0 * now.low
+        if now.high < math.inf and now.high - now.low <= _ROUNDING * now.high:
+            # Rounding hides all decrease along this direction: forget it.
+            now.n_pairs = 0
+            self.turn(now, now.w, now.gradient, now.value)
+
+    def turn(self, now: LBFGSState, w: NDArray[np.float64], gradient: NDArray[np.float64], value: float) -> None:
+        """Go to w, and find the direction from there."""
+        m = self.solver.memory
+        newest = now.n_pairs % m
+        # The product is not positive at the first point and where nothing but rounding moved; then nothing is remembered.
+        product = self.over(add_pair, w, now.w, gradient, now.gradient, now.pairs[:, newest])
+        now.n_pairs = now.n_pairs + 1 if now.step > 0.0 and product > 0.0 else 0
+        if gradient is not now.gradient:
+            self.spare = now.gradient
+        now.w, now.gradient, now.value = w, gradient, value
+        n = min(now.n_pairs, m)
+        order = (now.n_pairs - n + np.arange(n)) % m
+        if n:
+            newest = order[-1]
+            with_y, with_gradient = self.over(add_products, now.pairs, now.pairs[1, newest], gradient, n)
+            now.products[:, :n, newest] = with_y
+            now.products[1, newest, :n] = with_y[1]
+            shares, own = two_loops(now.products, order, with_gradient)
+        else:
+            shares, own = np.zeros((2, 0)), -1.0 / max(1.0, math.sqrt(inner_product(gradient, gradient, self.threads)))
+        now.slope = float(self.over(combine, now.pairs, shares, own, gradient, now.direction))
+        now.step, now.low, now.high = 1.0, 0.0, math.inf
+
+    def measure(self, now: LBFGSState, off_schedule: bool) -> dict[str, float]:
+        """Both bounds came with the pass."""
+        if not off_schedule:
+            now.next_check = now.n_passes + 1
+        return {"step": now.step}
+
+    def weights(self, now: LBFGSState) -> NDArray[np.float64]:
+        """The flat weights of the best primal value."""
+        return now.best
+
+
+def two_loops(
+    products: NDArray[np.float64], order: NDArray[np.int64], with_gradient: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """The direction in coordinates: shares (2, n) of all s and all y, and the share of the gradient.
+
+    `order` has the pairs from the oldest to the newest, `with_gradient` (2, n) the products of all s and y with the gradient.
+    Of the products s_i . y_j, only those with y_j not older than s_i are read.
+    """
+    n = len(order)
+    (sy, yy), (sg, yg) = products[:, :n, :n], with_gradient
+    down, up = np.zeros(n), np.zeros(n)
+    for i in order[::-1]:
+        down[i] = (sg[i] - np.sum(sy[i] * down)) / sy[i, i]
+    scale = sy[order[-1], order[-1]] / yy[order[-1], order[-1]]
+    for i in order:
+        heard = scale * (yg[i] - np.sum(yy[i] * down)) + np.sum(up * sy[:, i])
+        up[i] = down[i] - heard / sy[i, i]
+    return np.stack([-up, scale * down]), -scale
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def go_along(w: Any, direction: Any, step: float, out: Any, low: int, high: int) -> float:
+    """Out = w + step * direction, from low to high; returns its squared norm."""
+    square = 0.0
+    for i in range(low, high):
+        out[i] = w[i] + step * direction[i]
+        square += out[i] * out[i]
+    return square
+
+
+@kernel
+def find_gradient(w: Any, psi: Any, lam: float, direction: Any, out: Any, low: int, high: int) -> tuple[float, float]:
+    """Out = lam w - psi, from low to high; returns its squared norm, and its product with the direction."""
+    square, slope = 0.0, 0.0
+    for i in range(low, high):
+        out[i] = lam * w[i] - psi[i]
+        square += out[i] * out[i]
+        slope += out[i] * direction[i]
+    return square, slope
+
+
+@kernel
+def add_pair(w: Any, old_w: Any, gradient: Any, old_gradient: Any, pair: Any, low: int, high: int) -> float:
+    """Write s and y from low to high; returns their product."""
+    s, y = pair[0], pair[1]
+    product = 0.0
+    for i in range(low, high):
+        s[i], y[i] = w[i] - old_w[i], gradient[i] - old_gradient[i]
+        product += s[i] * y[i]
+    return product
+
+
+@kernel
+def add_products(pairs: Any, y: Any, gradient: Any, n: int, low: int, high: int) -> Any:
+    """(2, 2, n): products with y, and with the gradient, of the s and the y of the first pairs, from low to high.
+
+    A piece of both vectors at a time stays in the cache while all pairs pass by. Four running sums: one would wait for itself.
+    """
+    out = np.zeros((2, 2, n))
+    for first in range(low, high, _PIECE):
+        last = min(first + _PIECE, high)
+        whole = first + (last - first) // 4 * 4
+        for side in range(2):
+            for k in range(n):
+                row = pairs[side, k]
+                a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
+                for i in range(first, whole, 4):
+                    a0 += row[i] * y[i]
+                    a1 += row[i + 1] * y[i + 1]
+                    a2 += row[i + 2] * y[i + 2]
+                    a3 += row[i + 3] * y[i + 3]
+                    b0 += row[i] * gradient[i]
+                    b1 += row[i + 1] * gradient[i + 1]
+                    b2 += row[i + 2] * gradient[i + 2]
+                    b3 += row[i + 3] * gradient[i + 3]
+                for i in range(whole, last):
+                    a0 += row[i] * y[i]
+                    b0 += row[i] * gradient[i]
+                out[0, side, k] += a0 + a1 + (a2 + a3)
+                out[1, side, k] += b0 + b1 + (b2 + b3)
+    return out
+
+
+@kernel
+def combine(pairs: Any, shares: Any, own: float, gradient: Any, out: Any, low: int, high: int) -> float:
+    """Out = own * gradient + the pairs times their shares, from low to high; returns its product with the gradient."""
+    slope = 0.0
+    for first in range(low, high, _PIECE):
+        last = min(first + _PIECE, high)
+        here = out[first:last]
+        here[:] = own * gradient[first:last]
+        for side in range(2):
+            for k in range(shares.shape[1]):
+                row, share = pairs[side, k, first:last], shares[side, k]
+                for i in range(len(here)):
+                    here[i] += share * row[i]
+        for i in range(len(here)):
+            slope += here[i] * gradient[first + i]
+    return slope

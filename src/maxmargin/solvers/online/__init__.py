@@ -1,0 +1,1 @@
+"""Online methods: the stochastic subgradient and the averaged perceptron."""

@@ -1,0 +1,81 @@
+"""The averaged structured perceptron.
+
+Collins, Discriminative Training Methods for Hidden Markov Models, EMNLP 2002. A visit of an example predicts its output with the
+weights so far and, where the prediction is wrong, adds what the truth's features have more than its own:
+
+    w <- w + weight_m psi_m,      psi_m = phi(truth) - phi(prediction)
+
+The weights reported are the mean over all visits, by the two sums of subgradient.py. There is no regulariser and no objective, so
+nothing is certified: `primal` is P at those weights with the C that was given, for comparison with other solvers (the scale of the
+weights is the perceptron's own, so it is often large), `dual` is -inf and the certificate is "none". A pass without a mistake
+changes nothing any more: the run ends there as STALLED.
+
+With ``loss_augmented=True`` outputs are found with the task loss added: a perceptron with margin.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from maxmargin.inference import Engine
+from maxmargin.solvers.core.solver import Solver
+from maxmargin.solvers.online.subgradient import N_MISTAKES, SumRun, SumState, check_batch
+from maxmargin.solvers.oracles.max_oracle import oracle_of
+
+
+class Perceptron(Solver):
+    """Averaged structured perceptron.
+
+    Parameters
+    ----------
+    engine : "auto", str or engine
+        The max-oracle of factor graphs.
+    loss_augmented : bool
+        Whether the task loss counts when an output is looked for.
+    batch : int
+        Examples that are visited at the same weights.
+    """
+
+    name = "perceptron"
+    requires = ("max-oracle",)
+
+    def __init__(self, engine: str | Engine = "auto", loss_augmented: bool = False, batch: int = 1) -> None:
+        self.engine = engine
+        self.loss_augmented = loss_augmented
+        self.batch = batch
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's parameters, the engine by name."""
+        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
+
+    def check_options(self, problem: Any) -> None:
+        """Refuse, in a sentence, options that cannot be."""
+        check_batch(self.batch)
+
+    def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> PerceptronRun:
+        """What does the work."""
+        return PerceptronRun(self, problem, lam, random_state, threads)
+
+
+class PerceptronRun(SumRun):
+    """One run."""
+
+    step, t0 = 0.0, 0.0
+
+    def __init__(self, solver: Perceptron, problem: Any, lam: float, random_state: Any, threads: int) -> None:
+        super().__init__(solver, problem, lam, random_state, threads)
+        self.oracle = oracle_of(problem, solver.engine)
+        self.asked = oracle_of(problem, solver.engine, loss_augmented=solver.loss_augmented)
+
+    def measure(self, now: SumState, off_schedule: bool) -> dict[str, float]:
+        """P at the mean of the weights."""
+        mean = self.flat(((now.t + 1) * now.v - now.u) / now.t)
+        now.primal, now.best = self.primal(now, mean), mean
+        if not off_schedule:
+            now.next_check = now.n_passes + 1 + now.n_passes // 2
+        return {"n_mistakes": float(now.sums[N_MISTAKES])}
+
+    def stalled(self, now: SumState) -> bool:
+        """Whether the last pass made no mistake."""
+        whole = (now.visits == now.visits[0]).all()
+        return bool(now.n_passes > 0 and whole and now.sums[N_MISTAKES] == 0.0)

@@ -1,0 +1,437 @@
+"""Exp-oracles: expectations under the Gibbs distribution of every example, the one question of the marginal-based solvers.
+
+With the planes of max_oracle.py, psi_m(y) and ell_m(y), both relative to the truth, and a temperature T,
+
+    p_m(y)    ~ exp((ell_m(y) - w . psi_m(y)) / T)
+    H_m,T(w)  = T log sum_y exp((ell_m(y) - w . psi_m(y)) / T),      H_m(w) <= H_m,T(w) <= H_m(w) + T log |Y_m|
+    grad H_m,T(w) = - E_p psi_m
+
+An `ExpOracle` gives the means over all examples of weight_m E_p psi_m and weight_m E_p ell_m, and all H_m,T. At T = 1 and
+without the task loss, H_m,1 is the negative log-likelihood of the truth. The weights are flat, shape (d,), float64; with a
+kernel they are the dual coefficients (features.py), and so is the mean of psi.
+
+*Forests* are done example by example in one compiled loop: project, fill tables, sum-product in the log domain (trees.py),
+collect. *Chains* whose factors have the same scores everywhere (chains.py) need no exponential for a transition: with
+
+    e_t(j) = exp((scores_t(j) - max_t) / T),      E(i, j) = exp((A(i, j) - max_A) / T)
+    a_t(j) = e_t(j) sum_i a_{t-1}(i) E(i, j) / c_t,     q_t(j) = e_t(j) b_t(j) / c_t,     b_{t-1}(i) = sum_j E(i, j) q_t(j)
+
+where c_t makes a_t sum to 1, the marginals are a_t b_t, the expected transitions E(i, j) sum_t a_{t-1}(i) q_t(j), and the log
+partition function is the sum of T log c_t and of the maxima. All e, E, a and b must be 0, because something is forbidden, or at
+least `_LEAST`: then no product underflows and nothing is lost. Where one is smaller, at low temperatures, everything is taken
+relative to the best way to go on: with h_t(i) the score of the best labeling of all that comes after i at t (max-product),
+
+    x_t(i, j) = exp((A(i, j) + scores_t(j) + h_t(j) - h_{t-1}(i)) / T) <= 1,      with a 1 for every i that has a way to go on
+    a_t(j) = sum_i a_{t-1}(i) x_t(i, j) / c_t,     b_{t-1}(i) = sum_j x_t(i, j) b_t(j) / c_t
+
+Since sums of x over all that may follow are between 1 and K^(n-t), an x or an a that is smaller than exp(-`_NEGLIGIBLE`)
+K^-(n-t) adds nothing that double precision could tell: it is left out, its exponential is not computed, and the colder it is
+the less there is to do. *Other graphs* are asked of an engine, a piece of the batch at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from copy import copy
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import MaxMarginError, OptionError, TemperatureError
+from maxmargin.inference import Engine, engine
+from maxmargin.inference.batches import run_of_examples
+from maxmargin.inference.choice import choose_marginals
+from maxmargin.inference.contract import check_temperature
+from maxmargin.inference.trees import schedule, sum_product_one
+from maxmargin.jit import inner, kernel
+from maxmargin.parallel.threads import map_shards, pause
+from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.layout import (
+    F_ROW,
+    F_TABLE,
+    FACTORS,
+    G_FIRST,
+    G_LAST,
+    G_ROW,
+    L_BUFFER,
+    L_DELTAS,
+    L_STATES,
+    L_TABLES,
+    S_FACTOR_GROUPS,
+    S_FACTORS,
+    S_VARIABLE_GROUPS,
+    S_VARIABLES,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    V_ROW,
+    V_STATE,
+    VARIABLES,
+    joint_state,
+)
+from maxmargin.problems.templates import Template
+from maxmargin.solvers.oracles.chain_marginals import add_chain_marginals, chain_of
+from maxmargin.solvers.oracles.compiled import factor_tables, marginals_plane, project_example, variable_tables
+from maxmargin.solvers.oracles.expectations import add_one_row, add_side, template_scores
+from maxmargin.solvers.oracles.graph_oracle import row_entries
+
+#: Most shards of a sum over all examples, and how often their work must exceed the weights' number.
+_SHARDS, _SHARE = 16, 40
+#: Entries of score tables that an engine outside compiled loops is given at a time.
+_ENTRIES = 1 << 20
+#: Below, scores divided by the temperature are no numbers any more.
+_COLDEST = 1e-290
+#: A temperature at which every distribution is uniform, to the last bit.
+HOT = 1e100
+
+
+class MeanMarginals(NamedTuple):
+    """Means of expectations."""
+
+    #: (d,): 1/M sum_m weight_m E psi_m.
+    psi: NDArray[np.float64]
+    #: 1/M sum_m weight_m E ell_m.
+    ell: float
+    #: (M,): H_m,T(w).
+    values: NDArray[np.float64]
+
+
+class ExpOracle(Protocol):
+    """What a solver needs of a problem that it knows by its expectations alone."""
+
+    n_examples: int
+    n_weights: int
+    #: (M,), of mean 1.
+    weight: NDArray[np.float64]
+    #: "exact", or "none" where the marginals are approximate.
+    certificate: str
+    #: Who answers, and why.
+    name: str
+    reason: str
+
+    def mean(self, w: NDArray[np.float64], temperature: float, threads: int) -> MeanMarginals:
+        """Expectations at w, over all examples; the bits do not depend on the threads."""
+
+
+def exp_oracle_of(problem: Any, engine: str | Engine = "auto", loss_augmented: bool = True) -> ExpOracle:
+    """The exp-oracle of a problem.
+
+    Parameters
+    ----------
+    problem : FactorGraphs, or an object with a method ``exp_oracle(loss_augmented)``
+    engine : "auto", str or engine
+        For factor graphs: the inference engine that answers.
+    loss_augmented : bool
+        False leaves the task loss out, as the log objective does.
+    """
+    if isinstance(problem, FactorGraphs):
+        return FactorGraphExpOracle(problem, engine, loss_augmented)
+    if not hasattr(problem, "exp_oracle"):
+        raise OptionError(
+            f"A {type(problem).__name__} has no marginals (no exp-oracle), which this solver needs; "
+            'use "bcfw", "frank-wolfe", "subgradient" or "perceptron", which ask for the most violated labeling alone.'
+        )
+    if engine != "auto":
+        raise OptionError(f"engine={engine!r} is for factor graphs; this problem has an exp-oracle of its own.")
+    found: ExpOracle = problem.exp_oracle(loss_augmented)
+    return found
+
+
+class FactorGraphExpOracle:
+    """Sum-product on factor graphs, over shards of examples in threads."""
+
+    def __init__(self, problem: FactorGraphs, chosen: str | Engine = "auto", loss_augmented: bool = True) -> None:
+        if not loss_augmented:
+            problem = copy(problem)
+            problem.arrays = problem.arrays._replace(losses=np.zeros_like(problem.arrays.losses))
+        self.problem = problem
+        self.features = problem.variable_features.arrays, problem.factor_features.arrays
+        if isinstance(chosen, str) and chosen == "auto":
+            self.engine, self.reason = choose_marginals(problem)
+        else:
+            self.engine, self.reason = engine(chosen), "as asked"
+        refusal = self.engine.refusal(problem) or problem.refuse_structured(self.engine.name)
+        if refusal is not None:
+            raise OptionError(f'The engine "{self.engine.name}" cannot be the exp-oracle here. {refusal}')
+        self.certificate = "exact" if self.engine.exact else "none"
+        if not self.engine.exact:
+            self.reason += ": its marginals are approximate, so that nothing is certified"
+        self.name = self.engine.name
+        self.n_examples, self.n_weights, self.weight = problem.n_examples, problem.n_weights, problem.arrays.weight
+        self.compiled = self.engine.name == "trees"
+        self.schedule = schedule(problem) if self.compiled else None
+        self.chain = chain_of(problem) if self.compiled else None
+        cuts = np.linspace(0, self.n_examples, self._n_shards() + 1).astype(int).tolist()
+        self.shards = list(itertools.pairwise(cuts))
+        self.sums: list[NDArray[np.float64]] = []
+        # Kernels are compiled before any clock starts: called with nothing to do.
+        w, nothing = problem.working_weights(), np.empty(0, np.int64)
+        if self.compiled:
+            add_tree_marginals(problem.arrays, *self.features, *w, self.schedule, 1.0, nothing, *w, np.empty(0))
+        if self.chain is not None:
+            self._chains(nothing, *w, 1.0, w, np.empty(0))
+        flatten(np.zeros((1, 0, 1)), 0, 1.0, np.empty(0))
+
+    def mean(self, w: NDArray[np.float64], temperature: float, threads: int) -> MeanMarginals:
+        """Expectations at w, over all examples."""
+        temperature = check_temperature(temperature)
+        if temperature < _COLDEST:
+            raise TemperatureError(
+                f"temperature={temperature!r} is too low: scores divided by it are no numbers any more; "
+                f"it must be at least {_COLDEST:g}."
+            )
+        p, values = self.problem, np.empty(self.n_examples)
+        w_v, w_f = p.working_weights(w)
+        # Kept from call to call: memory that is new costs more than the sums where there are many weights.
+        if len(self.sums) == 0 or len(self.sums[0]) != len(self.shards):
+            self.sums = [np.empty((len(self.shards), *one.shape)) for one in (w_v, w_f)]
+
+        def sum_of(begin: int, end: int) -> float:
+            out = [one[self.shards.index((begin, end))] for one in self.sums]
+            for one in out:
+                one[:] = 0.0
+            chosen = np.arange(begin, end)
+            if not self.compiled:
+                return self._by_engine(begin, end, (w_v, w_f), temperature, out, values)
+            if self.chain is not None:
+                return self._chains(chosen, w_v, w_f, temperature, out, values)
+            return float(
+                add_tree_marginals(p.arrays, *self.features, w_v, w_f, self.schedule, temperature, chosen, *out, values)
+            )
+
+        ell = sum(map_shards(sum_of, self.shards, threads, pausing=True)) / self.n_examples
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if len(wrong):
+            raise OptionError(
+                f"Example {wrong[0]} has a log partition function of {values[wrong[0]]}: its scores are no finite numbers."
+            )
+        psi, cut = np.empty(self.n_weights), p.n_variable_blocks * p.variable_features.shape[1]
+        # Behind a kernel the coefficients stand below the scores.
+        flatten(self.sums[0], len(w_v) - p.variable_features.shape[1], 1.0 / self.n_examples, psi[:cut])
+        flatten(self.sums[1], len(w_f) - p.factor_features.shape[1], 1.0 / self.n_examples, psi[cut:])
+        return MeanMarginals(psi, ell, values)
+
+    def radius(self) -> float:
+        """A bound from above on the norms of all psi_m(y), from those of the feature rows; exact with a single variable."""
+        p = self.problem
+        out = np.empty(self.n_examples)
+        sides = [_moves(templates) for templates in (p.variable_templates, p.factor_templates)]
+        norms = [np.sqrt(features.squared_norms) for features in self.features]
+        _radii(p.arrays, *norms, *(moves for moves, _ in sides), *(disjoint for _, disjoint in sides), out)
+        return float(out.max())
+
+    def _by_engine(
+        self, begin: int, end: int, working: Any, temperature: float, out: Any, values: NDArray[np.float64]
+    ) -> float:
+        """Add the expectations of a run of examples that the engine finds, piece by piece."""
+        p, ell = self.problem, 0.0
+        entries = p.example_states + p.example_tables
+        while begin < end:
+            pause()
+            stop = int(np.searchsorted(entries, entries[begin] + _ENTRIES, side="right")) - 1
+            stop = min(end, max(begin + 1, stop))
+            part = run_of_examples(p, begin, stop)
+            scores = part.scores_of(working, loss_augmented=True)
+            try:
+                found = self.engine.marginals(part, scores, temperature)
+            except MaxMarginError as error:
+                first = begin
+                sentence = re.sub(r"(?i)\b(example )(\d+)", lambda m: f"{m[1]}{first + int(m[2])}", str(error))  # noqa: B023
+                raise type(error)(sentence) from error
+            ell += add_marginals(part.arrays, *self.features, found.variables, found.factors, *out)
+            values[begin:stop] = found.log_partition - part.labeling_scores(scores, part.labels)
+            begin = stop
+        return ell
+
+    def _chains(
+        self, chosen: NDArray[np.int64], w_v: Any, w_f: Any, temperature: float, out: Any, values: NDArray[np.float64]
+    ) -> float:
+        """Add the expectations of some chains."""
+        assert self.chain is not None
+        p, chain = self.problem, self.chain
+        a, row = p.arrays, chain.row
+        scores, counts = np.empty(len(a.factor_block)), np.zeros(len(a.factor_block))
+        template_scores(self.features[1], row, w_f, a.factor_block, a.factor_fixed, scores)
+        ell = add_chain_marginals(
+            a, self.features[0], w_v, chain.pair, chain.plain, scores, temperature, chosen, out[0], counts, values
+        )
+        # A forbidden joint state has no mass, and -inf times 0 would be NaN.
+        ell += np.sum(counts[counts != 0.0] * a.factor_fixed[counts != 0.0])
+        blocks = np.zeros(w_f.shape[1])
+        np.subtract.at(blocks, a.factor_block[a.factor_block >= 0], counts[a.factor_block >= 0])
+        add_one_row(self.features[1], row, out[1], blocks)
+        return float(ell)
+
+    def _n_shards(self) -> int:
+        """A shard's sum is dense: it must be small beside the work of its examples."""
+        p = self.problem
+        work = float(2 * p.example_states[-1] * row_entries(p.variable_features) + 3 * p.example_tables[-1])
+        return max(1, min(_SHARDS, self.n_examples, round(work / (_SHARE * max(1, self.n_weights)))))
+
+
+def _moves(templates: list[Template]) -> tuple[NDArray[np.float64], bool]:
+    """The longest move of each template's statistics from one state to another, and whether templates share no block."""
+    moves, seen = [np.empty(0)], []
+    for template in templates:
+        blocks = np.unique(template.blocks)
+        named = blocks[blocks >= 0]
+        moves.append(np.array([np.sqrt(min(2.0, len(named))) if len(blocks) > 1 else 0.0]))
+        seen.append(named)
+    return np.concatenate(moves), len(np.unique(np.concatenate([np.empty(0), *seen]))) == sum(map(len, seen))
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@inner
+def _add_expectation(
+    m: int, s: int, examples: Any, structures: Any, v_groups: Any, f_groups: Any, v_features: Any, f_features: Any, half: int,
+    change: Any, weight: float, out_v: Any, out_f: Any,
+) -> None:  # fmt: skip
+    """Add the statistics of example m to the sums."""
+    add_side(
+        v_features, examples[m, V_ROW], v_groups, structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS],
+        out_v, change, 0, weight,
+    )  # fmt: skip
+    add_side(
+        f_features, examples[m, F_ROW], f_groups, structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS],
+        out_f, change, half, weight,
+    )  # fmt: skip
+
+
+@kernel
+def add_tree_marginals(
+    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, schedule: Any, temperature: float, chosen: Any, out_v: Any,
+    out_f: Any, values: Any,
+) -> float:  # fmt: skip
+    """Add weight_m E psi_m of the chosen examples to out, fill their values; returns the sum of weight_m E ell_m."""
+    examples, structures, v_groups, f_groups, weight = (
+        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
+    )  # fmt: skip
+    variables, factors, scope, kinds, slots, truth = g.variables, g.factors, g.scope, g.factor_kinds, g.slots, g.labels
+    start, steps, ends, roots = schedule.start, schedule.steps, schedule.ends, schedule.roots
+    largest = g.largest
+    half = largest[L_BUFFER]
+    z, tally, change = np.empty(2 * half), np.zeros(2 * half), np.zeros(2 * half)
+    index, value = np.empty(2 * half, np.int32), np.empty(2 * half)
+    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
+    mu, table = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
+    truth_v, truth_f = np.zeros(largest[L_STATES]), np.zeros(largest[L_TABLES])
+    up, most, total = np.empty(largest[L_STATES]), np.empty(largest[L_STATES]), np.empty(largest[L_DELTAS])
+    sum_of_ell = 0.0
+    for k in range(len(chosen)):
+        m = chosen[k]
+        s, first = examples[m, STRUCTURE], examples[m, VARIABLES]
+        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
+        variable_tables(m, s, g, z, theta_v)
+        factor_tables(m, s, g, half, z, theta_f)
+        values[m] = sum_product_one(
+            s, examples[m + 1, STATES] - examples[m, STATES], start, steps, ends, roots, theta_v, 0, theta_f, 0, temperature,
+            up, most, total, mu, 0, table, 0,
+        )  # fmt: skip
+        if not np.isfinite(values[m]):
+            continue
+        for v in range(examples[m + 1, VARIABLES] - first):
+            values[m] -= theta_v[variables[structures[s, S_VARIABLES] + v, V_STATE] + truth[first + v]]
+        for c in range(
+            structures[s, S_FACTORS], structures[s, S_FACTORS] + examples[m + 1, FACTORS] - examples[m, FACTORS]
+        ):
+            values[m] -= theta_f[factors[c, F_TABLE] + joint_state(c, first, factors, scope, kinds, slots, truth)]
+        n, ell = marginals_plane(m, s, g, half, mu, table, truth_v, truth_f, tally, index, value, 0)
+        sum_of_ell += weight[m] * ell
+        for e in range(n):
+            change[index[e]] = value[e]
+        _add_expectation(
+            m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, change, weight[m], out_v, out_f
+        )  # fmt: skip
+        for e in range(n):
+            change[index[e]] = 0.0
+    return sum_of_ell
+
+
+@kernel
+def add_marginals(
+    g: Any, v_features: Any, f_features: Any, variables: Any, factors: Any, out_v: Any, out_f: Any
+) -> float:
+    """Add weight_m E psi_m under given marginals, in states and tables coordinates; returns the sum of weight_m E ell_m."""
+    examples, structures, v_groups, f_groups, weight = (
+        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
+    )  # fmt: skip
+    half = g.largest[L_BUFFER]
+    tally, change = np.zeros(2 * half), np.zeros(2 * half)
+    index, value = np.empty(2 * half, np.int32), np.empty(2 * half)
+    truth_v, truth_f = np.zeros(g.largest[L_STATES]), np.zeros(g.largest[L_TABLES])
+    sum_of_ell = 0.0
+    for m in range(len(examples) - 1):
+        s = examples[m, STRUCTURE]
+        n, ell = marginals_plane(
+            m, s, g, half, variables[examples[m, STATES] : examples[m + 1, STATES]],
+            factors[examples[m, TABLES] : examples[m + 1, TABLES]], truth_v, truth_f, tally, index, value, 0,
+        )  # fmt: skip
+        sum_of_ell += weight[m] * ell
+        for e in range(n):
+            change[index[e]] = value[e]
+        _add_expectation(
+            m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, change, weight[m], out_v, out_f
+        )  # fmt: skip
+        for e in range(n):
+            change[index[e]] = 0.0
+    return sum_of_ell
+
+
+@kernel
+def flatten(sums: Any, first: int, scale: float, out: Any) -> None:
+    """The sum over shards of sums[:, first:, :] times scale, block after block; in tiles, since one side is read across."""
+    n, rows, blocks, tile = sums.shape[0], sums.shape[1] - first, sums.shape[2], 64
+    for begin in range(0, rows, tile):
+        end = min(begin + tile, rows)
+        for b in range(blocks):
+            here = out[b * rows + begin : b * rows + end]
+            here[:] = 0.0
+            for k in range(n):
+                part = sums[k, first + begin : first + end]
+                for i in range(end - begin):
+                    here[i] += part[i, b]
+            for i in range(end - begin):
+                here[i] *= scale
+
+
+@kernel
+def _radii(
+    g: Any, v_norms: Any, f_norms: Any, v_moves: Any, f_moves: Any, v_apart: bool, f_apart: bool, out: Any
+) -> None:
+    """For each example a bound of |psi|: moves of one template add up in length, those of other blocks at right angles."""
+    examples, structures = g.examples, g.structures
+    moved_v, moved_f = np.zeros(len(v_moves)), np.zeros(len(f_moves))
+    for m in range(len(out)):
+        s = examples[m, STRUCTURE]
+        of_v = _side_radius(
+            structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS], g.variable_groups, structures[s, S_VARIABLES],
+            g.variables, v_norms, examples[m, V_ROW], v_moves, v_apart, moved_v,
+        )  # fmt: skip
+        of_f = _side_radius(
+            structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS], g.factor_groups, structures[s, S_FACTORS],
+            g.factors, f_norms, examples[m, F_ROW], f_moves, f_apart, moved_f,
+        )  # fmt: skip
+        out[m] = np.sqrt(of_v * of_v + of_f * of_f)
+
+
+@inner
+def _side_radius(
+    q0: int, q1: int, groups: Any, first: int, members: Any, norms: Any, row0: int, moves: Any, apart: bool, moved: Any
+) -> float:
+    """Bound of one side; `moved` is zero, and is so again afterwards."""
+    total = 0.0
+    for q in range(q0, q1):
+        begin, end = first + groups[q, G_FIRST], first + groups[q, G_LAST]
+        for i in range(begin, end):
+            moved[members[i, 0]] += moves[members[i, 0]]
+        length = square = 0.0
+        for i in range(begin, end):
+            length += moved[members[i, 0]]
+            square += moved[members[i, 0]] ** 2
+            moved[members[i, 0]] = 0.0
+        total += norms[row0 + groups[q, G_ROW]] * (np.sqrt(square) if apart else length)
+    return total

@@ -1,0 +1,72 @@
+"""Expectations written to weights: the features of an example, times the change of their statistics, added row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maxmargin.jit import inner, kernel
+from maxmargin.problems.features import score_row
+from maxmargin.problems.layout import (
+    G_AT,
+    G_BLOCK,
+    G_BLOCK_END,
+    G_ROW,
+)
+
+
+@inner
+def add_side(
+    features: Any, row0: int, groups: Any, q0: int, q1: int, out: Any, change: Any, at: int, scale: float
+) -> None:
+    """Weights += scale * sum_r x_r change(r, :) of one side, as `add_statistics`, for changes that are nowhere zero.
+
+    Of weights behind a kernel only the coefficients are written, since the scores of a sum are found at once.
+    """
+    indptr, indices, data, dense, n = (
+        features.indptr,
+        features.indices,
+        features.data,
+        features.dense,
+        len(features.gram),
+    )
+    for q in range(q0, q1):
+        row, low, high, place = (
+            row0 + groups[q, G_ROW],
+            groups[q, G_BLOCK],
+            groups[q, G_BLOCK_END],
+            at + groups[q, G_AT],
+        )
+        moved = change[place : place + high - low]
+        if n > 0:
+            add_scaled(out[n + row, low:high], moved, scale)
+        elif len(indptr) > 1:
+            for k in range(indptr[row], indptr[row + 1]):
+                add_scaled(out[indices[k], low:high], moved, scale * data[k])
+        else:
+            for column in range(dense.shape[1]):
+                add_scaled(out[column, low:high], moved, scale * dense[row, column])
+
+
+@inner
+def add_scaled(out: Any, vector: Any, scale: float) -> None:
+    """Add scale times a vector to out."""
+    for j in range(len(vector)):
+        out[j] += scale * vector[j]
+
+
+@kernel
+def template_scores(features: Any, row: int, w_f: Any, blocks: Any, fixed: Any, out: Any) -> None:
+    """Scores of all factor templates' joint states with one feature row."""
+    learned = np.empty(w_f.shape[1])
+    score_row(features, row, w_f, 0, len(learned), learned, 0)
+    for y in range(len(blocks)):
+        out[y] = fixed[y] + (learned[blocks[y]] if blocks[y] >= 0 else 0.0)
+
+
+@kernel
+def add_one_row(features: Any, row: int, out: Any, change: Any) -> None:
+    """Weights += x_row change, as a group of one member that has all blocks."""
+    group = np.array([[0, 1, 0, 0, len(change), 0]])
+    add_side(features, row, group, 0, 1, out, change, 0, 1.0)

@@ -1,0 +1,240 @@
+"""The max-oracle of factor graphs: an inference engine, asked for the most violated labeling of examples.
+
+What the oracle's answers are worth is the *certificate* of whoever uses it: "exact" with an exact engine, "relaxed" with one that
+maximises over the local polytope, "none" with one that may miss the best labeling. `trees` and `graph_cut` can be asked inside
+compiled loops (`compiled`); the others are called a batch at a time. `dual_decomposition` may miss the best labeling, but bounds
+its score: labelings bound the exact problem from below, and the bounds do so from above.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+from maxmargin.inference import Engine, batches, engine
+from maxmargin.inference.choice import choose_oracle
+from maxmargin.inference.contract import MapResult, Relaxed
+from maxmargin.inference.graph_cut import network
+from maxmargin.inference.trees import T_TABLE, schedule
+from maxmargin.jit import kernel
+from maxmargin.problems.factor_graphs import FactorGraphs, Scores
+from maxmargin.problems.features import Features
+from maxmargin.problems.layout import (
+    F_TABLE,
+    F_TEMPLATE,
+    G_AT,
+    G_BLOCK,
+    G_FIRST,
+    G_LAST,
+    K_START,
+    L_BUFFER,
+    L_SLOTS,
+    L_STATES,
+    L_TABLE,
+    L_TABLES,
+    L_VARIABLES,
+    S_FACTOR_GROUPS,
+    S_FACTORS,
+    S_VARIABLE_GROUPS,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    VARIABLES,
+)
+from maxmargin.solvers.oracles.compiled import (
+    CutOracle,
+    Given,
+    TreeOracle,
+    find_plane,
+    labels_plane,
+    marginals_plane,
+    oracle_room,
+    project_example,
+)
+
+
+class GraphOracle:
+    """An engine as a max-oracle.
+
+    Parameters
+    ----------
+    problem : FactorGraphs
+    chosen : "auto", str or engine
+    """
+
+    def __init__(self, problem: FactorGraphs, chosen: str | Engine = "auto") -> None:
+        self.problem = problem
+        if isinstance(chosen, str) and chosen == "auto":
+            self.engine, self.reason = choose_oracle(problem)
+        else:
+            self.engine, self.reason = engine(chosen), "as asked"
+        refusal = self.engine.refusal(problem)
+        if refusal is not None:
+            raise OptionError(f'The engine "{self.engine.name}" cannot be the oracle here. {refusal}')
+        self.relaxes = not self.engine.exact and hasattr(self.engine, "relax")
+        #: Whether labelings come with bounds from above, which bracket the exact problem although the engine may miss the best.
+        self.bounds = self.engine.name == "dual_decomposition"
+        self.certificate = "exact" if self.engine.exact or self.bounds else "relaxed" if self.relaxes else "none"
+        self.compiled: TreeOracle | CutOracle | None = None
+        if self.engine.name == "trees":
+            self.compiled = tree_oracle(problem)
+        elif self.engine.name == "graph_cut":
+            self.compiled = CutOracle(network(problem))
+
+    @property
+    def view_work(self) -> float:
+        """Operations of one look at an example without the oracle, on average: to project the weights onto it."""
+        p = self.problem
+        rows = np.diff(p.arrays.structures[:, [S_VARIABLE_GROUPS, S_FACTOR_GROUPS]], axis=0)[p.structure_of].mean(
+            axis=0
+        )
+        sides = (p.n_variable_blocks, p.variable_features), (p.n_factor_blocks, p.factor_features)
+        return float(sum(n * blocks * row_entries(features) for n, (blocks, features) in zip(rows, sides, strict=True)))
+
+    @property
+    def work(self) -> float:
+        """Operations of one oracle call, on average: a few for each score, many more for engines that search."""
+        p = self.problem
+        size = float(p.example_states[-1] + p.example_tables[-1]) / p.n_examples
+        return size * (2.0 if self.engine.name == "trees" else 20.0 if self.compiled is not None else 1000.0)
+
+    def most_violated(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], examples: NDArray[np.int64]) -> Given:
+        """The planes of largest slope of some examples, in their order."""
+        p = self.problem
+        found = self.room(len(examples))
+        if len(examples) == 0:
+            return found
+        if self.compiled is not None:
+            features = p.variable_features.arrays, p.factor_features.arrays
+            ask(p.arrays, *features, w_v, w_f, self.compiled, examples, found)
+            return found
+        part = p.take(examples)
+        scores = part.scores_of((w_v, w_f), loss_augmented=True)
+        if self.relaxes:
+            relaxed: Relaxed = self.engine.relax(part, scores)  # type: ignore[attr-defined]
+            planes_of_marginals(part.arrays, relaxed.variables, relaxed.factors, found)
+        else:
+            planes_of_labels(part.arrays, self.engine.maximise(part, scores).labels, found)
+        return found
+
+    def answer(
+        self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], examples: NDArray[np.int64]
+    ) -> tuple[Given, NDArray[np.float64] | None]:
+        """The planes of some examples, and bounds on their hinges where those say more than the planes."""
+        if not self.bounds:
+            return self.most_violated(w_v, w_f, examples), None
+        part = self.problem.take(examples)
+        scores = part.scores_of((w_v, w_f), loss_augmented=True)
+        best = self.engine.maximise(part, scores)
+        found = self.room(len(examples))
+        planes_of_labels(part.arrays, best.labels, found)
+        return found, best.bounds - part.labeling_scores(scores, part.labels)
+
+    def room(self, n: int) -> Given:
+        """Room for the planes of n examples."""
+        room = n * 2 * int(self.problem.arrays.largest[L_BUFFER])
+        return Given(np.zeros(n + 1, np.int64), np.empty(room, np.int32), np.empty(room), np.empty(n))
+
+    def hinges(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
+        """H_m(w) of all examples: exactly, or a bound from above if the engine has one, or else what it found."""
+        found = batches.predict(
+            self.problem, self.problem.flat_weights(w_v, w_f), _Hinges(self.engine), threads, loss_augmented=True
+        )
+        return found.bounds if self.certificate != "none" else found.values
+
+
+def tree_oracle(problem: FactorGraphs) -> TreeOracle:
+    """Max-product on the statistics themselves where every factor's table is a run of them; see `TreeOracle`."""
+    plan, a = schedule(problem), problem.arrays
+    templates = problem.factor_templates
+    runs = [
+        bool((np.diff(one.blocks.ravel()) == 1).all() and one.blocks.ravel()[0] >= 0 and not one.scores.any())
+        for one in templates
+    ]
+    if not all(runs) or len(a.factor_scores) or not templates:
+        return TreeOracle(plan, False)
+    # Where each factor's table begins among its structure's statistics.
+    group = np.repeat(np.arange(len(a.factor_groups)), a.factor_groups[:, G_LAST] - a.factor_groups[:, G_FIRST])
+    first_block = a.factor_block[a.factor_kinds[a.factors[:, F_TEMPLATE], K_START]]
+    place = a.factor_groups[group, G_AT] + first_block - a.factor_groups[group, G_BLOCK]
+    owner = np.repeat(np.arange(len(problem.structures)), np.diff(a.structures[:, S_FACTORS]))
+    steps = plan.steps.copy()
+    by_table = np.argsort(owner * (a.factors[:, F_TABLE].max() + 1) + a.factors[:, F_TABLE])
+    by_step = np.argsort(owner * (steps[:, T_TABLE].max() + 1) + steps[:, T_TABLE])
+    steps[by_step, T_TABLE] = place[by_table]
+    return TreeOracle(plan._replace(steps=steps), True)
+
+
+class _Hinges:
+    """An engine whose answers are relative to the truth."""
+
+    def __init__(self, chosen: Engine) -> None:
+        self.chosen = chosen
+        self.sequential = getattr(chosen, "sequential", False)
+
+    def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
+        """Hinges in place of scores."""
+        found, truth = self.chosen.maximise(graphs, scores), graphs.labeling_scores(scores, graphs.labels)
+        return found._replace(values=found.values - truth, bounds=found.bounds - truth)
+
+
+def row_entries(features: Features) -> float:
+    """Mean number of entries of a feature row."""
+    return len(features.arrays.data) / max(1, features.shape[0]) if features.sparse else float(features.shape[1])
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def ask(g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, oracle: Any, chosen: Any, found: Any) -> None:
+    """Planes of the chosen examples by an oracle that is compiled."""
+    examples, structures, v_groups, f_groups = g.examples, g.structures, g.variable_groups, g.factor_groups
+    start, index, value, ell = found.start, found.entry, found.value, found.ell
+    largest = g.largest
+    half = largest[L_BUFFER]
+    z, tally = np.empty(2 * half), np.zeros(2 * half)
+    touched = np.empty(2 * (largest[L_VARIABLES] + largest[L_TABLES]), np.int32)
+    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
+    labels = np.empty(largest[L_VARIABLES], np.int32)
+    room = oracle_room(oracle, largest)
+    for k in range(len(chosen)):
+        m = chosen[k]
+        s = examples[m, STRUCTURE]
+        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
+        n, ell[k] = find_plane(
+            oracle, room, k, m, s, g, half, z, theta_v, theta_f, labels, tally, touched, index, value, start[k]
+        )  # fmt: skip
+        start[k + 1] = start[k] + n
+
+
+@kernel
+def planes_of_labels(g: Any, labels: Any, found: Any) -> None:
+    """Planes of one labeling of every example."""
+    examples, half = g.examples, g.largest[L_BUFFER]
+    start, index, value, ell = found.start, found.entry, found.value, found.ell
+    touched, tally = np.empty(2 * (g.largest[L_VARIABLES] + g.largest[L_TABLES]), np.int32), np.zeros(2 * half)
+    own_labels, own_statistics = np.empty(g.largest[L_SLOTS], np.int32), np.empty(2 * g.largest[L_TABLE])
+    for m in range(len(ell)):
+        n, ell[m] = labels_plane(
+            m, examples[m, STRUCTURE], g, half, labels, examples[m, VARIABLES], tally, touched, index, value, start[m],
+            g.structured, own_labels, own_statistics,
+        )  # fmt: skip
+        start[m + 1] = start[m] + n
+
+
+@kernel
+def planes_of_marginals(g: Any, mu: Any, table: Any, found: Any) -> None:
+    """Planes of the marginals of every example."""
+    examples, half = g.examples, g.largest[L_BUFFER]
+    start, index, value, ell = found.start, found.entry, found.value, found.ell
+    truth_v, truth_f, tally = np.zeros(g.largest[L_STATES]), np.zeros(g.largest[L_TABLES]), np.zeros(2 * half)
+    for m in range(len(ell)):
+        n, ell[m] = marginals_plane(
+            m, examples[m, STRUCTURE], g, half, mu[examples[m, STATES] : examples[m + 1, STATES]],
+            table[examples[m, TABLES] : examples[m + 1, TABLES]], truth_v, truth_f, tally, index, value, start[m],
+        )  # fmt: skip
+        start[m + 1] = start[m] + n

@@ -1,0 +1,331 @@
+"""Max-oracles: the one question that solvers on any problem ask, and what they do when the user's code cannot answer.
+
+The hinge of example m is a maximum over planes (problems/statistics.py), and the mean over examples is one again:
+
+    H_m(w) = max_y ell_m(y) - w . psi_m(y),      1/M sum_m weight_m H_m(w) = ell - w . psi
+    psi = 1/M sum_m weight_m psi_m,              ell = 1/M sum_m weight_m ell_m     at the planes of largest slope
+
+A `MaxOracle` gives such a plane of all examples (`mean_plane`), or those of some (`planes`). The weights are flat, shape (d,), in
+this interface; planes are dense as a mean and CSR one by one, both float64; example weights have mean 1. No plane is ever worse
+than that of the truth, psi = 0 and ell = 0. Every plane is one of the problem that the certificate names; the hinges are bounds
+from above where the engine gives only such (dual_decomposition), and may then exceed ell - w . psi.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from maxmargin.errors import OptionError
+from maxmargin.inference import Engine
+from maxmargin.jit import inner, kernel
+from maxmargin.parallel.threads import map_shards, pause
+from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.layout import (
+    F_ROW,
+    G_AT,
+    G_BLOCK,
+    G_BLOCK_END,
+    G_ROW,
+    L_BUFFER,
+    L_STATES,
+    L_TABLES,
+    L_VARIABLES,
+    S_FACTOR_GROUPS,
+    S_VARIABLE_GROUPS,
+    STRUCTURE,
+    V_ROW,
+)
+from maxmargin.problems.python_problem import PythonProblem
+from maxmargin.problems.statistics import add_statistics
+from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, find_plane, oracle_room, project_example
+from maxmargin.solvers.oracles.graph_oracle import GraphOracle
+from maxmargin.solvers.oracles.slack_rescaling import SlackOracle
+
+#: Most shards of a sum over all examples.
+_SHARDS = 16
+#: Entries of the planes that an engine outside compiled loops finds at a time.
+_ENTRIES = 1 << 20
+#: Examples that a user's batch method is given at a time.
+_BATCH = 256
+
+
+class MeanPlane(NamedTuple):
+    """The mean of the planes of largest slope."""
+
+    #: (d,)
+    psi: NDArray[np.float64]
+    ell: float
+    #: (M,): H_m(w), or a bound from above.
+    hinges: NDArray[np.float64]
+
+
+class MaxOracle(Protocol):
+    """What a solver needs of a problem that it knows by its planes alone."""
+
+    n_examples: int
+    n_weights: int
+    #: (M,), of mean 1.
+    weight: NDArray[np.float64]
+    #: "exact", "relaxed" or "none": what the answers are worth.
+    certificate: str
+    #: Who answers, and why.
+    name: str
+    reason: str
+
+    def mean_plane(self, w: NDArray[np.float64], threads: int) -> MeanPlane:
+        """The mean of the planes of largest slope at w, over all examples; the bits do not depend on the threads."""
+
+    def planes(self, w: NDArray[np.float64], examples: NDArray[np.int64]) -> tuple[Any, NDArray[np.float64]]:
+        """The planes of largest slope at w of some examples, in their order: psi (n, d) in CSR, and ell (n,)."""
+
+
+def oracle_of(
+    problem: Any, engine: str | Engine = "auto", loss_augmented: bool = True, rescaling: str = "margin"
+) -> MaxOracle:
+    """The max-oracle of a problem.
+
+    Parameters
+    ----------
+    problem : FactorGraphs, PythonProblem, or an object with a method ``max_oracle(loss_augmented)``
+    engine : "auto", str or engine
+        For factor graphs: the inference engine that answers.
+    loss_augmented : bool
+        False leaves the task loss out: the planes are those of predictions.
+    rescaling : "margin" or "slack"
+        With "slack" the hinge is the largest ``loss (1 + w . phi - w . phi of the truth)`` (slack_rescaling.py).
+    """
+    if isinstance(problem, FactorGraphs):
+        return FactorGraphOracle(problem, engine, loss_augmented, rescaling)
+    if engine != "auto":
+        raise OptionError(f"engine={engine!r} is for factor graphs; this problem has an oracle of its own.")
+    if isinstance(problem, PythonProblem):
+        return PythonOracle(problem, loss_augmented, rescaling)
+    if rescaling == "slack":
+        raise OptionError(f"A {type(problem).__name__} has no oracle for slack rescaling; use margin rescaling.")
+    if hasattr(problem, "max_oracle"):
+        found: MaxOracle = problem.max_oracle(loss_augmented)
+        return found
+    raise OptionError(f"A {type(problem).__name__} has no max-oracle, which this solver needs.")
+
+
+class FactorGraphOracle:
+    """An inference engine as the max-oracle of factor graphs, over shards of examples in threads."""
+
+    def __init__(
+        self,
+        problem: FactorGraphs,
+        engine: str | Engine = "auto",
+        loss_augmented: bool = True,
+        rescaling: str = "margin",
+    ) -> None:
+        if not loss_augmented:
+            problem = problem.take(np.arange(problem.n_examples))
+            problem.arrays = problem.arrays._replace(losses=np.zeros_like(problem.arrays.losses))
+        self.problem = problem
+        self.features = problem.variable_features.arrays, problem.factor_features.arrays
+        self.graph = GraphOracle(problem, engine) if rescaling == "margin" else SlackOracle(problem, engine)
+        self.n_examples, self.n_weights, self.weight = problem.n_examples, problem.n_weights, problem.arrays.weight
+        self.certificate, self.reason, self.name = self.graph.certificate, self.graph.reason, self.graph.engine.name
+        # A shard's sum is dense: it must be small beside the work of finding the planes, and memory is slower than arithmetic.
+        work = self.n_examples * (self.graph.view_work + self.graph.work)
+        n = max(1, min(_SHARDS, self.n_examples, int(work / (8 * max(1, self.n_weights)))))
+        cuts = np.linspace(0, self.n_examples, n + 1).astype(int).tolist()
+        self.shards = list(itertools.pairwise(cuts))
+        # Kernels are compiled before any clock starts: called with nothing to do.
+        w, nothing = problem.working_weights(), np.empty(0, np.int64)
+        add_planes(problem.arrays, *self.features, *w, self.graph.compiled or NOTHING_GIVEN, nothing, *w, np.empty(0))
+
+    def mean_plane(self, w: NDArray[np.float64], threads: int) -> MeanPlane:
+        """The mean of the planes of largest slope at w."""
+        p, hinges = self.problem, np.empty(self.n_examples)
+        w_v, w_f = p.working_weights(w)
+
+        def sum_of(begin: int, end: int) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+            out, ell = p.working_weights(), 0.0
+            for chosen, oracle, bounds in self.answers(w_v, w_f, begin, end):
+                at = hinges[chosen[0] : chosen[-1] + 1]
+                ell += add_planes(p.arrays, *self.features, w_v, w_f, oracle, chosen, *out, at)
+                if bounds is not None:
+                    at[:] = bounds
+            return ell, *out
+
+        ell, psi_v, psi_f = 0.0, *p.working_weights()
+        for more, more_v, more_f in map_shards(sum_of, self.shards, threads, pausing=True):
+            ell += more
+            psi_v += more_v
+            psi_f += more_f
+        return MeanPlane(p.flat_weights(psi_v, psi_f) / self.n_examples, ell / self.n_examples, hinges)
+
+    def planes(self, w: NDArray[np.float64], examples: NDArray[np.int64]) -> tuple[Any, NDArray[np.float64]]:
+        """The planes of largest slope at w of some examples."""
+        p, chosen = self.problem, np.asarray(examples, np.int64)
+        found, _ = self.graph.answer(*p.working_weights(w), chosen)
+        starts = np.zeros(len(chosen) + 1, np.int64)
+        indices, data = np.empty(0, np.int64), np.empty(0)
+        blocks = np.array([p.variable_features.shape[1], p.factor_features.shape[1], p.n_variable_blocks])
+        write_rows(p.arrays, *self.features, chosen, found, blocks, starts, indices, data)
+        indices, data = np.empty(starts[-1], np.int64), np.empty(starts[-1])
+        write_rows(p.arrays, *self.features, chosen, found, blocks, starts, indices, data)
+        psi = sp.csr_array((data, indices, starts), (len(chosen), self.n_weights))
+        psi.sum_duplicates()
+        return _or_truth(psi, found.ell, found.ell - psi @ w)
+
+    def answers(
+        self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], begin: int, end: int
+    ) -> Iterator[tuple[NDArray[np.int64], Any, NDArray[np.float64] | None]]:
+        """Who answers for the examples of a shard, piece by piece: the compiled oracle, or planes found before, with bounds."""
+        if self.graph.compiled is not None:
+            yield np.arange(begin, end), self.graph.compiled, None
+            return
+        p = self.problem
+        size = max(1, _ENTRIES // (2 * int(p.arrays.largest[L_BUFFER]) + 1))
+        for first in range(begin, end, size):
+            pause()
+            chosen = np.arange(first, min(first + size, end))
+            yield chosen, *self.graph.answer(w_v, w_f, chosen)
+
+
+class PythonOracle:
+    """The methods of a model that a user wrote, as a max-oracle."""
+
+    def __init__(self, problem: PythonProblem, loss_augmented: bool = True, rescaling: str = "margin") -> None:
+        self.problem, self.loss_augmented, self.rescaling = problem, loss_augmented, rescaling
+        if rescaling == "slack":
+            problem.check_slack_rescaling()
+        self.n_examples, self.n_weights, self.weight = problem.n_examples, problem.n_weights, problem.weight
+        self.certificate = "exact" if problem.exact else "none"
+        self.name = type(problem.model).__name__
+        self.reason = "as its author promises" if problem.exact else "its author promises nothing (exact = False)"
+
+    def mean_plane(self, w: NDArray[np.float64], threads: int) -> MeanPlane:
+        """The mean of the planes of largest slope at w; Python code runs in one thread."""
+        psi, ell, hinges = np.zeros(self.n_weights), 0.0, np.empty(self.n_examples)
+        for first in range(0, self.n_examples, _BATCH):
+            pause()
+            piece = np.arange(first, min(first + _BATCH, self.n_examples))
+            some, ells = self.planes(w, piece)
+            psi += some.T @ self.weight[piece]
+            ell += float(self.weight[piece] @ ells)
+            hinges[piece] = ells - some @ w
+        return MeanPlane(psi / self.n_examples, ell / self.n_examples, hinges)
+
+    def planes(self, w: NDArray[np.float64], examples: NDArray[np.int64]) -> tuple[Any, NDArray[np.float64]]:
+        """The planes of largest slope at w of some examples."""
+        if not self.loss_augmented:
+            return self.problem.predicted_planes(w, examples)
+        psi, ell, slope = self.problem.violated_planes(w, examples, self.rescaling)
+        return _or_truth(psi, ell, slope)
+
+
+def _or_truth(psi: Any, ell: NDArray[np.float64], slope: NDArray[np.float64]) -> tuple[Any, NDArray[np.float64]]:
+    """Planes, with that of the truth where it is better."""
+    worse = slope < 0.0
+    if worse.any():
+        psi, ell = sp.diags_array((~worse).astype(float)).tocsr() @ psi, np.where(worse, 0.0, ell)
+    return psi, ell
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def add_planes(
+    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, oracle: Any, chosen: Any, out_v: Any, out_f: Any, hinges: Any
+) -> float:  # fmt: skip
+    """Add weight_m psi_m of the planes of largest slope to out; returns the sum of weight_m ell_m."""
+    examples, structures, v_groups, f_groups, weight = (
+        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
+    )  # fmt: skip
+    largest = g.largest
+    half = largest[L_BUFFER]
+    z, tally, change = np.empty(2 * half), np.zeros(2 * half), np.zeros(2 * half)
+    touched = np.empty(2 * (largest[L_VARIABLES] + largest[L_TABLES]), np.int32)
+    index, value = np.empty(2 * half, np.int32), np.empty(2 * half)
+    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
+    labels = np.empty(largest[L_VARIABLES], np.int32)
+    room = oracle_room(oracle, largest)
+    total = 0.0
+    for k in range(len(chosen)):
+        m = chosen[k]
+        s = examples[m, STRUCTURE]
+        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
+        n, ell = find_plane(
+            oracle, room, k, m, s, g, half, z, theta_v, theta_f, labels, tally, touched, index, value, 0
+        )  # fmt: skip
+        slope = ell
+        for e in range(n):
+            slope -= value[e] * z[index[e]]
+        hinges[k] = max(slope, 0.0)
+        # Otherwise the truth is at least as good, which has a plane of zeros.
+        if slope > 0.0:
+            total += weight[m] * ell
+            for e in range(n):
+                change[index[e]] = value[e]
+            add_statistics(
+                v_features, examples[m, V_ROW], v_groups, structures[s, S_VARIABLE_GROUPS],
+                structures[s + 1, S_VARIABLE_GROUPS], out_v, change, 0, weight[m],
+            )  # fmt: skip
+            add_statistics(
+                f_features, examples[m, F_ROW], f_groups, structures[s, S_FACTOR_GROUPS],
+                structures[s + 1, S_FACTOR_GROUPS], out_f, change, half, weight[m],
+            )  # fmt: skip
+            for e in range(n):
+                change[index[e]] = 0.0
+    return total
+
+
+@inner
+def write_row(features: Any, row: int, base: int, value: float, indices: Any, data: Any, at: int) -> int:
+    """Write value times a feature row from indices[at] on, if there is room; returns where it ends."""
+    indptr, columns, numbers, dense = features.indptr, features.indices, features.data, features.dense
+    if len(indptr) > 1:
+        first, last = indptr[row], indptr[row + 1]
+        if len(data) > 0:
+            for q in range(first, last):
+                indices[at + q - first] = base + columns[q]
+                data[at + q - first] = value * numbers[q]
+        return int(at + last - first)
+    if len(data) > 0:
+        for column in range(dense.shape[1]):
+            indices[at + column] = base + column
+            data[at + column] = value * dense[row, column]
+    return int(at + dense.shape[1])
+
+
+@kernel
+def write_rows(
+    g: Any, v_features: Any, f_features: Any, chosen: Any, found: Any, blocks: Any, starts: Any, indices: Any, data: Any
+) -> None:
+    """Planes in flat weights, as CSR whose entries may repeat; counts them only, into `starts`, where there is no room.
+
+    ``blocks`` are the features of a variable's and of a factor's block, and how many blocks variables have.
+    """
+    examples, structures, v_groups, f_groups = g.examples, g.structures, g.variable_groups, g.factor_groups
+    start, entry, value, half = found.start, found.entry, found.value, g.largest[L_BUFFER]
+    at = 0
+    for k in range(len(chosen)):
+        m = chosen[k]
+        s = examples[m, STRUCTURE]
+        v, f = structures[s, S_VARIABLE_GROUPS], structures[s, S_FACTOR_GROUPS]
+        for e in range(start[k], start[k + 1]):
+            i = entry[e]
+            # Entries come in the order of the groups, so the group only moves on.
+            if i < half:
+                while i >= v_groups[v, G_AT] + v_groups[v, G_BLOCK_END] - v_groups[v, G_BLOCK]:
+                    v += 1
+                block = i - v_groups[v, G_AT] + v_groups[v, G_BLOCK]
+                row, base = examples[m, V_ROW] + v_groups[v, G_ROW], block * blocks[0]
+                at = write_row(v_features, row, base, value[e], indices, data, at)
+            else:
+                while i - half >= f_groups[f, G_AT] + f_groups[f, G_BLOCK_END] - f_groups[f, G_BLOCK]:
+                    f += 1
+                block = i - half - f_groups[f, G_AT] + f_groups[f, G_BLOCK]
+                row, base = examples[m, F_ROW] + f_groups[f, G_ROW], blocks[0] * blocks[2] + block * blocks[1]
+                at = write_row(f_features, row, base, value[e], indices, data, at)
+        starts[k + 1] = at

@@ -1,0 +1,79 @@
+"""All solvers by name: a new solver is one file and one line here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from maxmargin.errors import OptionError
+from maxmargin.solvers.choice import choose_solver
+from maxmargin.solvers.cutting_planes.bundle import BundleMethod
+from maxmargin.solvers.cutting_planes.n_slack import NSlack
+from maxmargin.solvers.cutting_planes.one_slack import OneSlack
+from maxmargin.solvers.frank_wolfe.bcfw import BCFW
+from maxmargin.solvers.frank_wolfe.frank_wolfe import FrankWolfe
+from maxmargin.solvers.marginals.excessive_gap import ExcessiveGap
+from maxmargin.solvers.marginals.exponentiated_gradient import ExponentiatedGradient
+from maxmargin.solvers.marginals.extragradient import Extragradient
+from maxmargin.solvers.marginals.lbfgs import LBFGS
+from maxmargin.solvers.marginals.smo import SMO
+from maxmargin.solvers.online.perceptron import Perceptron
+from maxmargin.solvers.online.subgradient import Subgradient
+from maxmargin.solvers.soft.dlpw import DLPW
+from maxmargin.solvers.soft.soft_bcfw import SoftBCFW
+
+#: All solvers by name.
+SOLVERS: dict[str, type[Any]] = {
+    one.name: one
+    for one in (
+        BCFW,
+        BundleMethod,
+        DLPW,
+        ExcessiveGap,
+        ExponentiatedGradient,
+        Extragradient,
+        FrankWolfe,
+        LBFGS,
+        NSlack,
+        OneSlack,
+        Perceptron,
+        SMO,
+        SoftBCFW,
+        Subgradient,
+    )
+}
+
+
+def make_solver(solver: Any, problem: Any, objective: str = "margin") -> Any:
+    """A solver object from its name, "auto", or an object that is one already.
+
+    Parameters
+    ----------
+    solver : str or solver object
+    problem : FactorGraphs or oracle problem
+        What "auto" chooses for.
+    objective : "margin" or "log"
+        The mean hinge, or the mean negative log-likelihood (the CRF's objective), for the solvers that can.
+    """
+    if isinstance(solver, str):
+        if solver == "auto":
+            return choose_solver(problem, objective)
+        if solver not in SOLVERS:
+            raise OptionError(f'solver={solver!r} is not known; use "auto" or one of: {", ".join(sorted(SOLVERS))}.')
+        made = SOLVERS[solver]()
+        if objective != getattr(made, "objective", "margin"):
+            if objective not in getattr(made, "objectives", ("margin",)):
+                able = [name for name, one in SOLVERS.items() if objective in getattr(one, "objectives", ("margin",))]
+                raise OptionError(
+                    f'The solver "{solver}" is not for objective={objective!r}; use "auto" or one of: {", ".join(sorted(able))}.'
+                )
+            made.objective = objective
+        return made
+    if not hasattr(solver, "solve"):
+        raise OptionError(
+            f"solver={solver!r} is neither a name nor a solver object; names are: auto, {', '.join(sorted(SOLVERS))}."
+        )
+    if getattr(solver, "objective", "margin") != objective:
+        raise OptionError(
+            f"objective={objective!r}, but the solver given is for objective={getattr(solver, 'objective', 'margin')!r}."
+        )
+    return solver

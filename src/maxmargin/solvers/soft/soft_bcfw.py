@@ -1,0 +1,486 @@
+"""SoftBCFW: structured SVMs with soft agreement constraints, and their hard limit by multipliers.
+
+Meshi, Srebro and Hazan, Efficient Training of Structured SVMs via Soft Constraints, AISTATS 2015 ("Soft" in this folder).
+The relaxed problem, with marginals mu of variables and factors and agreement messages delta (eq. 2, 3):
+
+    G : min_{w, delta}  g(w, delta) = lam/2 |w|^2 + 1/M sum_m [ sum_i max theta_i + sum_c max theta_c ]
+    F : max_mu          f(mu) = loss . mu - lam/2 |w(mu)|^2          over marginals that agree
+
+Soft agreement replaces the constraint by a penalty (eq. 5, 6), averaged over examples like the loss:
+
+    f_rho(mu)       = f(mu) - 1/(2 rho M) sum |mu_c(y_i) - mu_i(y_i)|^2
+    g_rho(w, delta) = g(w, delta) + rho/(2 M) |delta|^2
+    w(mu) = 1/(lam M) sum [phi(y*) - E_mu phi],      delta = (mu_c - mu_i) / rho
+
+(Read to the letter, eq. 5 divides the penalty by M once more than the loss, and agreement vanishes for the rho of the paper.)
+
+Two algorithms share this file:
+
+``blocks="random", multipliers=False``
+    Algorithm 1 of the paper: random blocks, plain Frank-Wolfe steps, fixed rho, a certificate for G_rho ("soft").
+``blocks="examples"`` (the default)
+    One pass visits as many examples as there are, sampled by their gap; a visit improves all blocks of an example
+    (visits.py), structured factors among them (structured.py). With multipliers (the paper's second extension),
+    delta = nu + (mu_c - mu_i) / rho and nu <- delta at each visit, so that the limit is G itself, whatever rho is: the certificate
+    is for G ("relaxed"), or for the exact problem where the graphs are forests ("exact").
+
+Large C couples the examples through w so strongly that coordinate ascent crawls: a proximal term, whose centre is accelerated,
+keeps it fast (proximal.py). Certificates are for P itself throughout.
+
+What the solver chooses by itself: kappa from the scale of features, loss and C; rho starts at the scale where a variable's step
+is a fraction of its simplex, and follows the balance of two gaps, what the blocks could still gain and what disagreement costs
+the dual: the first much above the second means that agreement is enforced too hard (rho grows), the opposite that it is too
+loose (rho shrinks). Multi-label problems start from a short edgeless run, coupled (coupling.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin import jit
+from maxmargin.errors import OptionError
+from maxmargin.parallel.threads import asked_to_stop, run_shards
+from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.problems.layout import V_DEGREE, joint_states_of
+from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
+from maxmargin.solvers.core.sampling import in_runs, sample_by_gap
+from maxmargin.solvers.core.solver import Solver
+from maxmargin.solvers.soft.algorithm_1 import random_blocks
+from maxmargin.solvers.soft.bounds import dual_point, hinges
+from maxmargin.solvers.soft.coupling import can_couple, couple_pairs
+from maxmargin.solvers.soft.single import is_single, single_dual_point, single_hinges, visit_single
+from maxmargin.solvers.soft.structured import Held, agreeing, hold, hold_truth, overlapping
+from maxmargin.solvers.soft.visits import visit_examples
+
+#: Block gap over the cost of repair that a run steers to, and how far off it may be: from 1 to 9 all do about equally well.
+_BALANCE, _SLACK = 3.0, 3.0
+#: How far rho may go from where it started, as a factor.
+_RANGE = 300.0
+#: Passes over the variables alone before factors join in.
+_EDGELESS_PASSES = 2
+#: Pairwise steps on one factor table per visit, at most.
+_TABLE_STEPS = 10
+#: Share of the settled examples of one variable that a pass visits.
+_SETTLED_SHARE = 0.4
+#: Rounds of descent on the messages at a check.
+_POLISH = 2
+#: C R^2 / (M loss) above which a proximal term brings it down to this, and the passes between two moves of the centre.
+_CONDITION, _CENTRE_PASSES = 20.0, 3
+#: The same for examples of one variable, where a pass is cheap and leaves less to do, and the largest (lam + kappa) / lam.
+_SINGLE_CONDITION, _SINGLE_STRONGEST = 0.3, 9.0
+
+
+@dataclass
+class SoftState(ProximalState):
+    """All that SoftBCFW needs to go on."""
+
+    mu: NDArray[np.float64]
+    table: NDArray[np.float64]
+    nu: NDArray[np.float64]
+    block_gap: NDArray[np.float64]
+    disagreement: NDArray[np.float64]
+    inside: NDArray[np.float64]
+    mass: NDArray[np.float64]
+    atoms: NDArray[np.int32]
+    rho: float
+    next_check: int = field(default=3, kw_only=True)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dual state: marginals and multipliers."""
+        kept = self.mu, self.table, self.nu, self.inside, self.mass, self.atoms
+        return sum(one.nbytes for one in kept)
+
+
+class SoftBCFW(Solver):
+    """Block-coordinate Frank-Wolfe with soft agreement constraints.
+
+    Parameters
+    ----------
+    rho : "auto" or float
+        Softness of agreement, in 1 / (units of the task loss); a number is kept as it is. With multipliers it changes the speed
+        only; without, the problem.
+    multipliers : bool
+        Move multipliers, so that agreement becomes hard in the limit.
+    blocks : "examples" or "random"
+        Visit whole examples, or draw single blocks as Algorithm 1 of the paper does (then multipliers must be False).
+    sampling : "gap" or "uniform"
+        How examples are drawn for a pass.
+    sweeps : int
+        Sweeps over an example's blocks per visit.
+    rho_decay : float
+        Factor by which rho shrinks from pass to pass; below 1 and without multipliers this is the paper's first extension, and the
+        certificate is for G, which such a run approaches.
+    smoothing : float
+        Smooth the maxima (the paper's third extension): each block's part of the dual loses ``smoothing / 2 |mu|^2``. Certificates
+        are for the problem without it, so the gap does not close beyond what smoothing leaves.
+    """
+
+    name = "soft-bcfw"
+    requires = ("local scores",)
+    portable = True
+    kernels = True
+
+    def __init__(
+        self,
+        rho: float | str = "auto",
+        multipliers: bool = True,
+        blocks: str = "examples",
+        sampling: str = "gap",
+        sweeps: int = 2,
+        rho_decay: float = 1.0,
+        smoothing: float = 0.0,
+    ) -> None:
+        self.rho = rho
+        self.multipliers = multipliers
+        self.blocks = blocks
+        self.sampling = sampling
+        self.sweeps = sweeps
+        self.rho_decay = rho_decay
+        self.smoothing = smoothing
+
+    @classmethod
+    def algorithm_1(cls, rho: float = 1.0) -> SoftBCFW:
+        """Algorithm 1 of the paper, with its fixed rho."""
+        return cls(rho=rho, multipliers=False, blocks="random")
+
+    def make_run(self, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> SoftRun:
+        """What does the work."""
+        kind = SingleRun if self.blocks == "examples" and is_single(problem) else SoftRun
+        return kind(self, problem, lam, random_state, threads)
+
+    def check_options(self, problem: FactorGraphs) -> None:
+        """Refuse, in a sentence, options that cannot be."""
+        if self.blocks not in ("examples", "random"):
+            raise OptionError(f'blocks={self.blocks!r} is not known; use "examples" or "random".')
+        if self.sampling not in ("gap", "uniform"):
+            raise OptionError(f'sampling={self.sampling!r} is not known; use "gap" or "uniform".')
+        if self.blocks == "random" and self.multipliers:
+            raise OptionError(
+                'blocks="random" is Algorithm 1 of the paper, which has no multipliers; set multipliers=False.'
+            )
+        if isinstance(self.rho, str):
+            if self.rho != "auto":
+                raise OptionError(f'rho={self.rho!r} is not possible; use "auto" or a number above 0.')
+        elif not (math.isfinite(self.rho) and self.rho > 0):
+            raise OptionError(f'rho={self.rho!r} is not possible; use "auto" or a finite number above 0.')
+        if not 0.0 < self.rho_decay <= 1.0:
+            raise OptionError(f"rho_decay={self.rho_decay!r} is not possible; use a number above 0 and at most 1.")
+        if not (math.isfinite(self.smoothing) and self.smoothing >= 0.0):
+            raise OptionError(
+                f"smoothing={self.smoothing!r} is not possible; use a finite number that is not negative."
+            )
+        if self.blocks == "random" and getattr(problem, "has_structured", False):
+            raise OptionError(
+                f'blocks="random" takes factors with tables only, and this problem has structured ones; use blocks="examples". '
+                f"{problem.refuse_structured(self.name)}"
+            )
+        if self.blocks == "random" and self.smoothing:
+            raise OptionError('blocks="random" is Algorithm 1 of the paper, without smoothing; set smoothing=0.')
+        if isinstance(self.sweeps, bool) or not isinstance(self.sweeps, int | np.integer) or self.sweeps < 1:
+            raise OptionError(f"sweeps={self.sweeps!r} is not possible; use a whole number above 0.")
+
+
+class SoftRun(ProximalRun[SoftState]):
+    """One run: the problem's arrays at hand, and the steps of the main loop."""
+
+    state_type = SoftState
+    solver: SoftBCFW
+    problem: FactorGraphs
+    condition, strongest = _CONDITION, math.inf
+
+    def __init__(self, solver: SoftBCFW, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
+        super().__init__(solver, problem, lam, random_state, threads)
+        self.g = problem.arrays
+        self.v_features, self.f_features = problem.variable_features.arrays, problem.factor_features.arrays
+        has_factors = bool(problem.example_factors[-1] > 0)
+        self.soft = has_factors and not solver.multipliers and solver.rho_decay == 1.0
+        self.certificate = "soft" if self.soft else "exact" if problem.is_forest else "relaxed"
+        self.multipliers = has_factors and solver.multipliers
+        self.has_factors = has_factors
+        self.held, self.overlapping = hold(problem), overlapping(problem)
+        self.n_blocks = int(problem.example_variables[-1] + problem.example_factors[-1])
+        # lam + kappa; Algorithm 1 stays as printed.
+        self.step_lam = lam if solver.blocks == "random" else max(lam, min(self.easy_lam(), self.strongest * lam))
+
+    # -------------------------------------------------------------------------------------------- the start
+
+    def truth(self) -> SoftState:
+        """Line 1 of Algorithm 1: every marginal at the truth, w = 0."""
+        p, n = self.problem, self.problem.n_examples
+        now = SoftState(
+            **ProximalState.zeros(p),
+            mu=np.zeros(int(p.example_states[-1])),
+            table=np.zeros(int(p.example_tables[-1])),
+            nu=np.zeros(int(p.example_messages[-1])),
+            block_gap=np.ones(n), disagreement=np.zeros(n),
+            inside=np.zeros_like(self.held.inside), mass=np.zeros_like(self.held.mass), atoms=np.zeros_like(self.held.atoms),
+            rho=self.first_rho(), lam=self.lam,
+        )  # fmt: skip
+        now.mu[p.state_starts() + p.labels] = 1.0
+        entries = joint_states_of(p.arrays, p.labels)
+        now.table[entries[entries >= 0]] = 1.0
+        for held in self.structured(now):
+            hold_truth(self.g, held, now.table)
+        return now
+
+    def structured(self, now: SoftState) -> tuple[Held, ...]:
+        """What kernels are told of structured factors, which is nothing where there are none."""
+        return (self.held._replace(inside=now.inside, mass=now.mass, atoms=now.atoms),) if len(now.mass) else ()
+
+    def begin(self, earlier: SoftState | None) -> SoftState:
+        """Where the run begins: the truth, the marginals of an earlier run, or a short edgeless run."""
+        now, n = self.truth(), self.problem.n_examples
+        if earlier is not None:
+            if any(
+                getattr(earlier, name).shape != getattr(now, name).shape
+                for name in ("mu", "table", "nu", "w_v", "w_f", "atoms")
+            ):
+                raise OptionError(
+                    "The earlier state belongs to a problem of another shape; start without it (warm_start=False)."
+                )
+            # With a smaller lam, w = 1 / (lam M) sum (truth - mu) stays where it is if mu moves towards the truth in proportion.
+            share = min(1.0, self.lam / earlier.lam)
+            now.mu += share * (earlier.mu - now.mu)
+            now.table += share * (earlier.table - now.table)
+            now.inside += share * (earlier.inside - now.inside)
+            # What mass the atoms lack is the truth's.
+            now.mass[:], now.atoms[:] = share * earlier.mass, earlier.atoms
+            now.nu[:] = earlier.nu
+            if isinstance(self.solver.rho, str):
+                now.rho = earlier.rho
+            dual_point(
+                self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, True, now.w_v, now.w_f,
+                *self.structured(now),
+            )  # fmt: skip
+            # The centre at w(mu) leaves the weights where they are.
+            now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
+            now.last_v[:], now.last_f[:] = now.w_v, now.w_f
+            return now
+        # Kernels are compiled before the clock starts: called with nothing to do.
+        nothing = np.empty(0, np.int64)
+        if self.solver.blocks == "random":
+            self.draw(now, nothing)
+            return now
+        self.visit(now, nothing, edgeless=False)
+        if self.multipliers and can_couple(self.g, now.w_f.shape[0]):
+            constant = math.sqrt(self.f_features.squared_norms[0])
+            nobody = self.g._replace(weight=self.g.weight[:0])
+            couple_pairs(nobody, constant, now.w_f, now.mu, now.table, self.step_lam)
+            clock = jit.clock()
+            for k in range(_EDGELESS_PASSES):
+                if asked_to_stop():
+                    break
+                order = np.random.default_rng([self.seed, 1, k]).permutation(n)
+                self.visit(now, order, edgeless=True)
+            couple_pairs(self.g, constant, now.w_f, now.mu, now.table, self.step_lam)
+            now.block_gap[:], now.disagreement[:] = 1.0, 0.0
+            now.seconds += jit.clock() - clock
+        return now
+
+    def first_rho(self) -> float:
+        """The softness at which a variable's block moves by a fraction of its simplex for a score of its own loss.
+
+        A variable's curvature is about 2 N / rho for N factors, and scores are of the size of its loss; with K states, each
+        holds about 1 / K of the mass.
+        """
+        if not isinstance(self.solver.rho, str):
+            return float(self.solver.rho)
+        if not self.has_factors:
+            return 1.0
+        degree = self.g.variables[:, V_DEGREE]
+        n = self.problem.example_variables[-1]
+        mean_states = self.problem.example_states[-1] / n
+        return float(0.3 * degree[degree > 0].mean() / self.mean_loss() / mean_states)
+
+    def easy_lam(self) -> float:
+        """The regularisation at which R^2 / (lam M loss), the condition of coordinate ascent, is moderate."""
+        p = self.problem
+        sides = [self.v_features.squared_norms.mean()] if p.variable_features.shape[1] else [0.0]
+        if self.has_factors and p.n_factor_blocks:
+            sides.append(self.f_features.squared_norms.mean())
+        return float(max(sides)) / (self.condition * p.n_examples * self.mean_loss())
+
+    def mean_loss(self) -> float:
+        """Mean over variables of the largest task loss of a state."""
+        return max(float(np.maximum.reduceat(self.g.losses, self.problem.state_starts()).mean()), 1e-12)
+
+    # -------------------------------------------------------------------------------------------- one pass
+
+    def one_pass(self, now: SoftState, stop: Callable[[], bool]) -> None:
+        """As many visits as there are examples (or as many draws as there are blocks), in pieces that can be interrupted."""
+        clock = jit.clock()
+        if now.n_passes > 0:
+            now.rho = max(now.rho * self.solver.rho_decay, self.first_rho() / _RANGE)
+        if self.step_lam > self.lam and now.n_passes > 0 and now.n_passes % _CENTRE_PASSES == 0:
+            self.move_centre(now)
+        rng = np.random.default_rng([self.seed, 0, now.n_passes])
+        n = self.problem.n_examples
+        if self.solver.blocks == "random":
+            self.draw(now, rng.integers(self.n_blocks, size=self.n_blocks))
+            now.n_oracle_calls += self.n_blocks
+        else:
+            order = self.draw_examples(now, rng)
+            size = max(1, int(5_000_000 * n / (1 + self.problem.example_tables[-1] + self.problem.example_states[-1])))
+            for first in range(0, len(order), size):
+                self.visit(now, order[first : first + size], edgeless=False)
+                if stop():
+                    break
+            now.n_oracle_calls += self.solver.sweeps * self.n_blocks
+        now.n_passes += 1
+        now.seconds += jit.clock() - clock
+
+    def draw_examples(self, now: SoftState, rng: np.random.Generator) -> NDArray[np.int64]:
+        """The examples of a pass, in random order."""
+        if self.solver.sampling == "uniform" or now.n_passes == 0:
+            return rng.permutation(self.problem.n_examples)
+        return rng.permutation(sample_by_gap(now.block_gap + now.disagreement, rng))
+
+    def draw(self, now: SoftState, blocks: NDArray[np.int64]) -> None:
+        """One step of Algorithm 1 on each of these blocks, numbered over all examples."""
+        blocks_before = self.problem.example_variables + self.problem.example_factors
+        chosen = np.searchsorted(blocks_before, blocks, side="right") - 1
+        random_blocks(
+            self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, chosen, blocks - blocks_before[chosen],
+            self.step_lam, now.rho,
+        )  # fmt: skip
+
+    def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
+        """Visit the examples in order."""
+        visit_examples(
+            self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, now.nu, order, self.step_lam, now.rho,
+            self.solver.smoothing, 1 if edgeless else self.solver.sweeps, _TABLE_STEPS, self.multipliers and not edgeless,
+            edgeless, now.block_gap, now.disagreement, *self.structured(now),
+        )  # fmt: skip
+
+    def balance(self, now: SoftState, repair_cost: float) -> None:
+        """Steer rho so that block gap and the cost of disagreement stay in proportion; ever more gently, so that it settles."""
+        gaps, rounds = now.history.get("gap", []), now.history.get("block_gap", [])
+        blocks, cost = self.mean(now.block_gap), max(repair_cost, 0.0) + self.mean(now.disagreement)
+        ratio = blocks / cost / _BALANCE if blocks > 0.0 and cost > 0.0 else 1.0
+        change = 1.0
+        if now.n_passes > 60 and len(gaps) % 5 == 0 and gaps[-1] > 0.8 * gaps[-6]:
+            # Little progress. Multipliers that move too far keep the marginals swinging: enforce agreement harder, unless the
+            # blocks have been losing ground to that.
+            change = 0.5 if rounds[-1] < rounds[-6] else 2.0
+        elif not 1.0 / _SLACK <= ratio <= _SLACK:
+            change = min(2.0, max(0.5, math.sqrt(ratio))) ** (1.0 / (1.0 + now.n_passes / 60.0))
+        now.rho = min(_RANGE * self.first_rho(), max(self.first_rho() / _RANGE, now.rho * change))
+
+    # -------------------------------------------------------------------------------------------- certificates
+
+    def check(self, now: SoftState, off_schedule: bool = False) -> None:
+        """Bound the optimum from both sides, keep the best weights, and write a line of history; steer, if on schedule."""
+        clock = jit.clock()
+        line = {"rho": now.rho}
+        primal = self.upper(now, self.soft)
+        linear, r_v, r_f = self.lower(now, self.soft)
+        if self.soft:
+            hard, h_v, h_f = self.lower(now, False)
+            line |= {"relaxed_primal": self.upper(now, False), "relaxed_dual": hard - self.regulariser(h_v, h_f)}
+        elif self.multipliers and isinstance(self.solver.rho, str) and not off_schedule:
+            self.balance(now, self.repair_cost(now, r_v, r_f))
+        if primal < now.primal:
+            now.primal = primal
+            now.best_v[:], now.best_f[:] = now.w_v, now.w_f
+        self.raise_dual(now, linear, r_v, r_f)
+        if not off_schedule:
+            now.next_check = now.n_passes + _CENTRE_PASSES * max(1, now.n_passes // 21)
+        now.monitor_seconds += jit.clock() - clock
+        now.write_line(block_gap=self.mean(now.block_gap), disagreement=self.mean(now.disagreement), **line)
+
+    def upper(self, now: SoftState, soft: bool) -> float:
+        """The value g at the current weights and messages: for G_rho if soft, else for G."""
+        hinge = np.empty(self.problem.n_examples)
+        gaps = now.block_gap + now.disagreement
+        enough = 0.05 * float(gaps.mean())
+        run_shards(
+            lambda begin, end: hinges(
+                self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, now.nu, now.rho,
+                0 if soft else _POLISH, soft, gaps, enough, begin, end, hinge, *self.structured(now),
+            ),
+            self.problem.n_examples,
+            self.threads,
+        )  # fmt: skip
+        return self.regulariser(now.w_v, now.w_f) + self.mean(hinge)
+
+    def lower(self, now: SoftState, soft: bool) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """The linear part of f at the current marginals, repaired unless soft, and the weights w(mu) there."""
+        r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
+        mu = now.mu
+        further: tuple[Any, ...] = self.structured(now)
+        if further and not soft:
+            mu, usable = np.empty_like(now.mu), np.empty(self.problem.n_examples, np.bool_)
+            agreeing(self.g, *further, now.mu, mu, usable)
+            further = (*further, usable)
+        linear = dual_point(
+            self.g, self.v_features, self.f_features, mu, now.table, self.lam, now.rho, soft, r_v, r_f, *further
+        )
+        return linear, r_v, r_f
+
+    def repair_cost(self, now: SoftState, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> float:
+        """What the (proximal) dual loses through the weights when the marginals are made to agree.
+
+        Where they cannot be, because structured factors overlap, disagreement alone has to tell.
+        """
+        if self.overlapping:
+            return 0.0
+        share = self.lam / self.step_lam
+        w = now.w_v, now.w_f
+        repaired = share * r_v + (1.0 - share) * now.centre_v, share * r_f + (1.0 - share) * now.centre_f
+        before, after = self.problem.inner(w, w), self.problem.inner(repaired, repaired)
+        return self.step_lam / 2.0 * (after - before)
+
+    # -------------------------------------------------------------------------------------------- the outcome
+
+    def weights(self, now: SoftState) -> NDArray[np.float64]:
+        """The flat weights of the best primal value."""
+        return self.problem.flat_weights(now.best_v, now.best_f)
+
+    def options(self, now: SoftState) -> dict[str, Any]:
+        """Where rho ended, and the strength of the proximal term."""
+        return {"final_rho": now.rho, "proximal": self.step_lam / self.lam - 1.0}
+
+
+class SingleRun(SoftRun):
+    """The same where every example is one variable, in loops that know it (single.py)."""
+
+    condition, strongest = _SINGLE_CONDITION, _SINGLE_STRONGEST
+
+    def draw_examples(self, now: SoftState, rng: np.random.Generator) -> NDArray[np.int64]:
+        """The examples of a pass: runs of neighbours in random order, since a visit costs less than a miss of the cache.
+
+        A visit solves its block, so that drawing one twice gains little; what pays is to leave out some of those that the last
+        visit found solved already.
+        """
+        n = self.problem.n_examples
+        if self.solver.sampling == "uniform" or now.n_passes == 0:
+            return in_runs(np.arange(n), rng)
+        return in_runs(np.flatnonzero((now.block_gap > 0.0) | (rng.random(n) < _SETTLED_SHARE)), rng)
+
+    def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
+        """Visit the examples in order."""
+        visit_single(
+            self.g, self.v_features, now.w_v, now.mu, order, self.step_lam, self.solver.smoothing, now.block_gap
+        )  # fmt: skip
+
+    def upper(self, now: SoftState, soft: bool) -> float:
+        """The value of P at the current weights."""
+        hinge = np.empty(self.problem.n_examples)
+        run_shards(
+            lambda begin, end: single_hinges(self.g, self.v_features, now.w_v, begin, end, hinge),
+            self.problem.n_examples,
+            self.threads,
+        )
+        return self.regulariser(now.w_v, now.w_f) + self.mean(hinge)
+
+    def lower(self, now: SoftState, soft: bool) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """The linear part of f at the current marginals, and the weights there."""
+        r_v = np.empty_like(now.w_v)
+        return float(single_dual_point(self.g, self.v_features, now.mu, self.lam, r_v)), r_v, np.zeros_like(now.w_f)

@@ -1,0 +1,434 @@
+"""Example visits: the default inner loop of `SoftBCFW`.
+
+One visit takes one example and improves all of its blocks in its own coordinates. For multipliers nu and marginals mu,
+
+    delta_ci = nu_ci + (mu_c(y_i) - mu_i(y_i)) / rho                     agreement messages
+    theta_c  = w.phi_c - sum_i delta_ci                                  reparametrised score of a factor c
+    theta_i  = loss_i + w.phi_i + sum_c delta_ci                         reparametrised score of a variable i
+
+and a sweep is: for each factor, pairwise Frank-Wolfe steps (mass from its worst active joint state to its best, exact line
+search); then for each variable, the exact maximum over its simplex, which is a projection because the block's quadratic is
+diagonal. Structured factors have steps of their own (structured.py). The example's features are scored once for the visit
+and the accumulated change of the weights is written once, whenever the example's blocks share one feature row; otherwise once per
+group and sweep.
+
+With ``smoothing`` eps, maxima are smooth (Soft section 7, third extension): each block's part of the dual loses eps/2 |mu_a|^2,
+which adds eps to its curvature and -eps mu_a to its scores.
+
+For a pair of binary variables, to_i and to_j below are delta(1) - delta(0), all that matters of a message.
+
+The multipliers move at the start of a visit, by the disagreement that the last visit left: nu <- delta (Soft section 7,
+second extension). Each visit reports two quantities, both in units of the task loss:
+
+    block gap      sum_a max_s theta_a.(s - mu_a)       how far the blocks are from their optimum
+    disagreement   sum |delta| |mu_c(y_i) - mu_i(y_i)|  what agreement would still cost
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maxmargin.jit import inner, kernel
+from maxmargin.problems.features import add_row, score_row
+from maxmargin.problems.layout import (
+    F_MESSAGE,
+    F_ROW,
+    F_SCOPE,
+    F_TABLE,
+    F_TEMPLATE,
+    G_AT,
+    G_BLOCK,
+    G_BLOCK_END,
+    G_FIRST,
+    G_LAST,
+    G_ROW,
+    K_ARITY,
+    K_KIND,
+    K_SIZE,
+    K_SLOTS,
+    K_START,
+    L_BUFFER,
+    L_SLOTS,
+    L_STATES,
+    L_TABLE,
+    MESSAGES,
+    P_BLOCK,
+    P_STATE_I,
+    P_STATE_J,
+    S_FACTOR_GROUPS,
+    S_FACTORS,
+    S_VARIABLE_GROUPS,
+    S_VARIABLES,
+    SLOT_DELTA,
+    SLOT_OUTER,
+    SLOT_STATES,
+    SLOT_STRIDE,
+    STATES,
+    STRUCTURE,
+    TABLES,
+    V_DEGREE,
+    V_ROW,
+    V_STATE,
+    V_TEMPLATE,
+)  # fmt: skip
+from maxmargin.problems.tables import slot_add, slot_sum
+from maxmargin.problems.templates import TABLE
+from maxmargin.solvers.soft.simplex import project_block
+from maxmargin.solvers.soft.structured import ATOMS, sweep_structured
+
+
+@kernel
+def visit_examples(
+    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, mu: Any, table: Any, nu: Any, order: Any, lam: float,
+    rho: float, smoothing: float, sweeps: int, steps: int, multipliers: bool, edgeless: bool, block_gap: Any, disagreement: Any,
+    held: Any = None,
+) -> None:  # fmt: skip
+    """Visit the examples in `order`; weights, marginals and multipliers are updated in place. `edgeless` leaves factors out.
+
+    `held` is what is kept of structured factors, if there are any; without, nothing of them is even compiled.
+    """
+    n_examples = len(g.weight)
+    largest = g.largest
+    v_buffer, v_moved = np.empty(largest[L_BUFFER]), np.empty(largest[L_BUFFER])
+    f_buffer, f_moved = np.empty(largest[L_BUFFER]), np.empty(largest[L_BUFFER])
+    message = np.empty(largest[L_STATES])
+    value, delta = np.empty(largest[L_TABLE]), np.empty(largest[L_SLOTS])
+    theta, flat = np.empty(largest[L_STATES]), np.empty(largest[L_STATES])
+    figures = np.empty(2)
+    # Fields are bound once: reading an array out of the tuple counts a reference, which would dominate the inner loops.
+    examples, structures, weight = g.examples, g.structures, g.weight
+    v_groups, f_groups = g.variable_groups, g.factor_groups
+    v_norms, f_norms = v_features.squared_norms, f_features.squared_norms
+    variables, v_kinds, v_block, v_fixed, sharing = (
+        g.variables,
+        g.variable_kinds,
+        g.variable_block,
+        g.variable_fixed,
+        g.variable_sharing,
+    )
+    factors, f_kinds, f_block, f_fixed, pairs = g.factors, g.factor_kinds, g.factor_block, g.factor_fixed, g.pairs
+    scope, slots, losses, v_scores, f_scores = g.scope, g.slots, g.losses, g.variable_scores, g.factor_scores
+    if held is not None:
+        first_row, rows, start, inside, mass, atoms, structured = (
+            held.first, held.factors, held.start, held.inside, held.mass, held.atoms, g.structured,
+        )  # fmt: skip
+        room = 2 * largest[L_SLOTS] + largest[L_TABLE] + 2
+        labels, other, order_of = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)
+        work, unary, d_mu, d_f, spare = np.empty(room), np.empty(room), np.empty(room), np.empty(room), np.empty(room)
+        values, sums = np.empty(ATOMS), np.zeros(largest[L_BUFFER])
+    for m in order:
+        unit = weight[m] / (lam * n_examples)
+        if unit == 0.0:
+            continue
+        s = examples[m, STRUCTURE]
+        vq0, vq1 = structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS]
+        fq0, fq1 = structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS]
+        if edgeless:
+            fq1 = fq0
+        figures[:] = 0.0
+        # Without factors a variable's block is solved at once.
+        last_sweep = sweeps - 1 if fq1 > fq0 else 0
+        for sweep in range(last_sweep + 1):
+            message[: examples[m + 1, STATES] - examples[m, STATES]] = 0.0
+            for q in range(fq0, fq1):
+                row, at = examples[m, F_ROW] + f_groups[q, G_ROW], f_groups[q, G_AT]
+                first, last = f_groups[q, G_BLOCK], f_groups[q, G_BLOCK_END]
+                if sweep == 0 or fq1 - fq0 > 1:
+                    score_row(f_features, row, w_f, first, last, f_buffer, at)
+                    f_moved[at : at + last - first] = 0.0
+                _sweep_factors(
+                    examples[m], f_groups[q], structures[s, S_VARIABLES], structures[s, S_FACTORS], variables, factors, pairs,
+                    scope, f_kinds, slots, f_block, f_fixed, f_scores, unit * f_norms[row], rho, smoothing, steps, sweep == 0,
+                    multipliers and sweep == 0, mu, table, nu, f_buffer, f_moved, message, value, delta, figures,
+                )  # fmt: skip
+                if held is not None:
+                    move_nu = multipliers and sweep == 0
+                    sweep_structured(
+                        m, s, examples[m], f_groups[q], structures[s, S_VARIABLES], structures[s, S_FACTORS], variables, v_kinds,
+                        v_fixed, v_scores, factors, scope, f_kinds, slots, structured, f_block, f_fixed, f_scores,
+                        unit * f_norms[row], rho, smoothing, sweep == 0, move_nu, mu, table,
+                        nu, first_row, rows, start, inside, mass, atoms, f_buffer, f_moved, message, value, delta, unary, d_f,
+                        d_mu, values, sums, spare, labels, other, work, order_of, figures,
+                    )  # fmt: skip
+                if sweep == last_sweep or fq1 - fq0 > 1:
+                    add_row(f_features, row, w_f, first, last, f_moved, at, -unit)
+            for q in range(vq0, vq1):
+                row, at = examples[m, V_ROW] + v_groups[q, G_ROW], v_groups[q, G_AT]
+                first, last = v_groups[q, G_BLOCK], v_groups[q, G_BLOCK_END]
+                if sweep == 0 or vq1 - vq0 > 1:
+                    score_row(v_features, row, w_v, first, last, v_buffer, at)
+                    v_moved[at : at + last - first] = 0.0
+                _sweep_variables(
+                    examples[m], v_groups[q], structures[s, S_VARIABLES], variables, v_kinds, v_block, v_fixed, sharing, v_scores,
+                    losses, unit * v_norms[row], np.inf if edgeless else rho, smoothing, sweep == 0, mu, v_buffer, v_moved, message,
+                    theta, flat, figures,
+                )  # fmt: skip
+                if sweep == last_sweep or vq1 - vq0 > 1:
+                    add_row(v_features, row, w_v, first, last, v_moved, at, -unit)
+        block_gap[m] = figures[0]
+        disagreement[m] = figures[1]
+
+
+@inner
+def _sweep_factors(
+    example: Any, group: Any, v0: int, f0: int, variables: Any, factors: Any, pairs: Any, scope: Any, kinds: Any, slots: Any,
+    blocks: Any, fixed: Any, scores: Any, own: float, rho: float, smoothing: float, steps: int, measure: bool, move_nu: bool,
+    mu: Any, table: Any, nu: Any, buffer: Any, moved: Any, message: Any, value: Any, delta: Any, figures: Any,
+) -> None:  # fmt: skip
+    """Improve each factor of a group and add its messages to its variables' sums."""
+    states, tables, messages = example[STATES], example[TABLES], example[MESSAGES]
+    shift = group[G_AT] - group[G_BLOCK]
+    inverse = 1.0 / rho
+    total_gap, total_disagreement = 0.0, 0.0
+    for c in range(group[G_FIRST], group[G_LAST]):
+        tab = tables + factors[f0 + c, F_TABLE]
+        msg = messages + factors[f0 + c, F_MESSAGE]
+        at_i = pairs[f0 + c, P_STATE_I]
+        if at_i >= 0:
+            # A pair of binary variables, the common case: the computation of _table_block with everything in registers.
+            at_j, b0, b1 = pairs[f0 + c, P_STATE_J], pairs[f0 + c, P_BLOCK], pairs[f0 + c, P_BLOCK + 1]
+            b2, b3 = pairs[f0 + c, P_BLOCK + 2], pairs[f0 + c, P_BLOCK + 3]
+            p0, p1, p2, p3 = table[tab], table[tab + 1], table[tab + 2], table[tab + 3]
+            gone_i = 2.0 * (p2 + p3 - mu[states + at_i + 1])
+            gone_j = 2.0 * (p1 + p3 - mu[states + at_j + 1])
+            to_i, to_j = nu[msg], nu[msg + 1]
+            if move_nu:
+                to_i += gone_i * inverse
+                to_j += gone_j * inverse
+                nu[msg] = to_i
+                nu[msg + 1] = to_j
+            to_i += gone_i * inverse
+            to_j += gone_j * inverse
+            s0 = (buffer[shift + b0] if b0 >= 0 else 0.0) - smoothing * p0
+            s1 = (buffer[shift + b1] if b1 >= 0 else 0.0) - to_j - smoothing * p1
+            s2 = (buffer[shift + b2] if b2 >= 0 else 0.0) - to_i - smoothing * p2
+            s3 = (buffer[shift + b3] if b3 >= 0 else 0.0) - to_i - to_j - smoothing * p3
+            best, high = 0, s0
+            if s1 > high:
+                best, high = 1, s1
+            if s2 > high:
+                best, high = 2, s2
+            if s3 > high:
+                best, high = 3, s3
+            worst, low, mass = 0, np.inf, 0.0
+            if p0 > 0.0:
+                low, mass = s0, p0
+            if p1 > 0.0 and s1 < low:
+                worst, low, mass = 1, s1, p1
+            if p2 > 0.0 and s2 < low:
+                worst, low, mass = 2, s2, p2
+            if p3 > 0.0 and s3 < low:
+                worst, low, mass = 3, s3, p3
+            if measure:
+                total_gap += high - p0 * s0 - p1 * s1 - p2 * s2 - p3 * s3
+                total_disagreement += 0.5 * (abs(to_i * gone_i) + abs(to_j * gone_j))
+            if high - low > 1e-15:
+                d_i, d_j = (best >> 1) - (worst >> 1), (best & 1) - (worst & 1)
+                gain, loss = pairs[f0 + c, P_BLOCK + best], pairs[f0 + c, P_BLOCK + worst]
+                curvature = 2.0 * (d_i * d_i + d_j * d_j) * inverse + 2.0 * smoothing
+                if gain != loss:
+                    curvature += own * ((gain >= 0) + (loss >= 0))
+                step = (high - low) / curvature
+                if step >= mass:
+                    step = mass
+                    table[tab + worst] = 0.0
+                else:
+                    table[tab + worst] = mass - step
+                table[tab + best] += step
+                if gain != loss:
+                    if gain >= 0:
+                        buffer[shift + gain] -= own * step
+                        moved[shift + gain] += step
+                    if loss >= 0:
+                        buffer[shift + loss] += own * step
+                        moved[shift + loss] -= step
+                to_i += 2.0 * step * inverse * d_i
+                to_j += 2.0 * step * inverse * d_j
+            message[at_i + 1] += to_i
+            message[at_j + 1] += to_j
+        elif kinds[factors[f0 + c, F_TEMPLATE], K_KIND] == TABLE:
+            gap, gone = _table_block(
+                f0 + c, v0, states, tab, msg, shift, variables, factors, scope, kinds, slots, blocks, fixed, scores, own, rho,
+                smoothing, steps, measure, move_nu, mu, table, nu, buffer, moved, message, value, delta,
+            )  # fmt: skip
+            total_gap += gap
+            total_disagreement += gone
+    figures[0] += total_gap
+    figures[1] += total_disagreement
+
+
+@inner
+def _table_block(
+    c: int, v0: int, states: int, tab: int, msg: int, shift: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any,
+    blocks: Any, fixed: Any, scores: Any, own: float, rho: float, smoothing: float, steps: int, measure: bool, move_nu: bool,
+    mu: Any, table: Any, nu: Any, buffer: Any, moved: Any, message: Any, value: Any, delta: Any,
+) -> tuple[float, float]:  # fmt: skip
+    """Up to `steps` pairwise steps on one factor's table; returns its gap and disagreement before them, if measured."""
+    t, at = factors[c, F_TEMPLATE], factors[c, F_SCOPE]
+    start, size, arity, slot0 = kinds[t, K_START], kinds[t, K_SIZE], kinds[t, K_ARITY], kinds[t, K_SLOTS]
+    inverse = 1.0 / rho
+    gap, disagreement = 0.0, 0.0
+    for y in range(size):
+        b = blocks[start + y]
+        value[y] = fixed[start + y] + (buffer[shift + b] if b >= 0 else 0.0)
+    if len(scores) > 0:
+        for y in range(size):
+            value[y] += scores[tab + y]
+    for j in range(arity):
+        n_states, stride = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_STRIDE]
+        outer, z = slots[slot0 + j, SLOT_OUTER], slots[slot0 + j, SLOT_DELTA]
+        state = states + variables[v0 + scope[at + j], V_STATE]
+        for k in range(n_states):
+            delta[z + k] = -mu[state + k]
+        slot_sum(table, tab, outer, n_states, stride, delta, z)
+        # Multipliers are kept relative to the first state's (see FactorGraphs, *messages*): entry z - j + k - 1.
+        for k in range(n_states - 1, -1, -1):
+            gone = delta[z + k]
+            to = gone * inverse
+            if k > 0:
+                if move_nu:
+                    nu[msg + z - j + k - 1] += (gone - delta[z]) * inverse
+                to += nu[msg + z - j + k - 1]
+            delta[z + k] = to
+            disagreement += abs(to * gone)
+        slot_add(value, 0, outer, n_states, stride, delta, z, -1.0)
+    if smoothing > 0.0:
+        for y in range(size):
+            value[y] -= smoothing * table[tab + y]
+    opening = 0.0
+    for step_number in range(steps):
+        best, worst, high, low = 0, 0, -np.inf, np.inf
+        for y in range(size):
+            if value[y] > high:
+                best, high = y, value[y]
+            if table[tab + y] > 0.0 and value[y] < low:
+                worst, low = y, value[y]
+        if step_number == 0:
+            opening = high - low
+            if measure:
+                gap = high
+                for y in range(size):
+                    if table[tab + y] > 0.0:
+                        gap -= table[tab + y] * value[y]
+        # Later steps polish the block: stop when what is left is small beside what the first step found.
+        if high - low <= 1e-15 or high - low < 0.1 * opening:
+            break
+        gain, loss = blocks[start + best], blocks[start + worst]
+        curvature = 2.0 * smoothing + (own * ((gain >= 0) + (loss >= 0)) if gain != loss else 0.0)
+        for j in range(arity):
+            n_states, stride = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_STRIDE]
+            if (best // stride) % n_states != (worst // stride) % n_states:
+                curvature += 2.0 * inverse
+        step = (high - low) / curvature
+        if step >= table[tab + worst]:
+            step = table[tab + worst]
+            table[tab + worst] = 0.0
+        else:
+            table[tab + worst] -= step
+        table[tab + best] += step
+        value[best] -= smoothing * step
+        value[worst] += smoothing * step
+        for j in range(arity):
+            n_states, stride, z = (
+                slots[slot0 + j, SLOT_STATES],
+                slots[slot0 + j, SLOT_STRIDE],
+                slots[slot0 + j, SLOT_DELTA],
+            )
+            up, down = (best // stride) % n_states, (worst // stride) % n_states
+            if up != down:
+                delta[z + up] += step * inverse
+                delta[z + down] -= step * inverse
+                for outer in range(slots[slot0 + j, SLOT_OUTER]):
+                    y = outer * n_states * stride
+                    for i in range(stride):
+                        value[y + up * stride + i] -= step * inverse
+                        value[y + down * stride + i] += step * inverse
+        if gain != loss:
+            if gain >= 0:
+                buffer[shift + gain] -= own * step
+                moved[shift + gain] += step
+            if loss >= 0:
+                buffer[shift + loss] += own * step
+                moved[shift + loss] -= step
+            for y in range(size):
+                b = blocks[start + y]
+                if b >= 0:
+                    if b == gain:
+                        value[y] -= own * step
+                    elif b == loss:
+                        value[y] += own * step
+    for j in range(arity):
+        state, z = variables[v0 + scope[at + j], V_STATE], slots[slot0 + j, SLOT_DELTA]
+        for k in range(slots[slot0 + j, SLOT_STATES]):
+            message[state + k] += delta[z + k]
+    return gap, disagreement
+
+
+@inner
+def _sweep_variables(
+    example: Any, group: Any, v0: int, variables: Any, kinds: Any, blocks: Any, fixed: Any, sharing: Any, scores: Any, losses: Any,
+    own: float, rho: float, smoothing: float, measure: bool, mu: Any, buffer: Any, moved: Any, message: Any, theta: Any, flat: Any,
+    figures: Any,
+) -> None:  # fmt: skip
+    """Move each variable of a group to its block's maximum: max theta.mu - 1/2 sum_k c_k (mu_k - now_k)^2 on the simplex."""
+    states = example[STATES]
+    shift = group[G_AT] - group[G_BLOCK]
+    for v in range(group[G_FIRST], group[G_LAST]):
+        t = variables[v0 + v, V_TEMPLATE]
+        start, n_states = kinds[t, K_START], kinds[t, K_SIZE]
+        local = variables[v0 + v, V_STATE]
+        at = states + local
+        pull = variables[v0 + v, V_DEGREE] / rho + smoothing
+        high = -np.inf
+        for k in range(n_states):
+            score = fixed[start + k] + losses[at + k] + message[local + k] - smoothing * mu[at + k]
+            b = blocks[start + k]
+            if b >= 0:
+                score += buffer[shift + b]
+            if len(scores) > 0:
+                score += scores[at + k]
+            theta[k] = score
+            high = max(high, score)
+        if measure:
+            gap = 0.0
+            for k in range(n_states):
+                if mu[at + k] > 0.0:
+                    gap += mu[at + k] * (high - theta[k])
+            figures[0] += gap
+        if n_states == 2:
+            slope = theta[1] - theta[0]
+            curvature = own * (sharing[start] + sharing[start + 1]) + 2.0 * pull
+            if blocks[start] == blocks[start + 1]:
+                curvature = 2.0 * pull
+            now = mu[at + 1]
+            if slope == -np.inf or slope == np.inf:
+                continue
+            if curvature > 0.0:
+                target = min(1.0, max(0.0, now + slope / curvature))
+            elif slope == 0.0:
+                continue
+            else:
+                target = 1.0 if slope > 0.0 else 0.0
+            step = target - now
+            if step != 0.0:
+                mu[at + 1] = target
+                mu[at] = 1.0 - target
+                for k in range(2):
+                    b = blocks[start + k]
+                    if b >= 0:
+                        buffer[shift + b] -= own * step if k == 1 else -own * step
+                        moved[shift + b] += step if k == 1 else -step
+            continue
+
+        project_block(n_states, own, pull, high, sharing, start, mu, at, theta, flat)
+        for k in range(n_states):
+            target = flat[k]
+            step = target - mu[at + k]
+            if step != 0.0:
+                mu[at + k] = target
+                b = blocks[start + k]
+                if b >= 0:
+                    buffer[shift + b] -= own * step
+                    moved[shift + b] += step

@@ -1,0 +1,41 @@
+"""Sampling by gap: the right number, the right shares, and the uniform part."""
+
+import numpy as np
+import pytest
+
+from maxmargin.errors import OptionError
+from maxmargin.solvers.core.sampling import in_runs, sample_by_gap, seed_of
+
+
+def test_shares_are_those_of_the_gaps():
+    gaps = np.array([0.0, 1.0, 3.0, -1e-18, 6.0])
+    counts = np.zeros(5)
+    for seed in range(4000):
+        drawn = sample_by_gap(gaps, np.random.default_rng(seed))
+        assert len(drawn) == 5
+        counts += np.bincount(drawn, minlength=5)
+    expected = 5 * (0.2 / 5 + 0.8 * np.maximum(gaps, 0) / 10)
+    np.testing.assert_allclose(counts / 4000, expected, atol=0.03)
+
+
+@pytest.mark.parametrize("gaps", [np.zeros(4), np.array([1.0, np.inf]), np.array([1.0, np.nan])])
+def test_without_usable_gaps_everyone_is_visited_once(gaps):
+    np.testing.assert_array_equal(sample_by_gap(gaps, np.random.default_rng(0)), np.arange(len(gaps)))
+
+
+def test_seeds():
+    assert seed_of(7) == seed_of(np.int64(7)) == 7
+    assert seed_of(np.random.default_rng(3)) == seed_of(np.random.default_rng(3))
+    assert seed_of(np.random.RandomState(3)) == seed_of(np.random.RandomState(3))
+    assert isinstance(seed_of(None), int)
+    for wrong in (-1, 1.5, "x", True):
+        with pytest.raises(OptionError, match="random_state="):
+            seed_of(wrong)
+
+
+def test_runs_cover_all_examples_once_and_keep_neighbours():
+    order = in_runs(np.arange(100), np.random.default_rng(0))
+    np.testing.assert_array_equal(np.sort(order), np.arange(100))
+    assert (np.diff(order) == 1).mean() > 0.8
+    assert order.tolist() != list(range(100))
+    assert in_runs(np.empty(0, np.int64), np.random.default_rng(0)).size == 0

@@ -1,0 +1,230 @@
+"""n-slack cutting planes against all constraints written out, and the working sets recomputed plane by plane."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from maxmargin.errors import OptionError
+from maxmargin.inference import engine
+from maxmargin.problems.chains import chain_problem
+from maxmargin.problems.features import KernelFeatures
+from maxmargin.problems.multi_class import multi_class_problem
+from maxmargin.solvers import NSlack, Status
+from maxmargin.solvers.planes.cache import PlaneCache
+from reference.enumerated_program import exact_optimum, planes, value
+from reference.quadratic_program import optimum
+from reference.random_problems import coupled_labels, random_problem
+
+SLACK = 1e-7
+
+
+def problem_of(seed, **options):
+    rng = np.random.default_rng(seed)
+    options = {"sparse": bool(seed % 4 < 2), "forbidden": bool(seed % 3 == 0)} | options
+    kind = ("loopy", "forest")[seed % 2]
+    problem = random_problem(rng, kind=kind, n_examples=int(rng.integers(1, 20)), **options)
+    return problem, float(10.0 ** rng.uniform(-1, 1.5))
+
+
+def chain(n=40, seed=0):
+    """Tags that features tell, but not always."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 6, n)
+    rows, planted = [rng.normal(size=(t, 5)) for t in lengths], rng.normal(size=(5, 3))
+    return chain_problem(rows, [(x @ planted + rng.normal(size=(len(x), 3))).argmax(axis=1) for x in rows], 3)
+
+
+def check(result, best, tol):
+    assert result.status is Status.CONVERGED, result.summary()
+    assert result.gap <= tol
+    assert (result.history["dual"] <= best + SLACK).all()
+    assert (result.history["primal"] >= best - SLACK).all()
+    assert (np.diff(result.history["dual"]) >= 0.0).all()
+    assert (np.diff(result.history["primal"]) <= 0.0).all()
+
+
+@pytest.mark.parametrize("solver", [NSlack(engine="exhaustive"), NSlack(engine="exhaustive", batch=1, inactive=1)])
+def test_it_closes_the_exact_gap(solver):
+    for seed in range(16):
+        problem, C = problem_of(seed)
+        result = solver.solve(problem, C, tol=1e-4, max_passes=5000)
+        assert result.certificate == "exact"
+        check(result, exact_optimum(problem, C), 1e-4)
+        assert result.primal == pytest.approx(value(problem, C, result.weights), abs=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["graph_cut", "linear_program"])
+def test_it_closes_the_relaxed_gap(engine):
+    for seed in range(0, 16, 2):
+        problem, C = problem_of(seed, max_states=2, max_arity=2, forbidden=False)
+        result = NSlack(engine=engine).solve(problem, C, tol=1e-4, max_passes=5000)
+        assert result.certificate == "relaxed"
+        check(result, optimum(problem, C), 1e-4)
+
+
+def test_bounds_that_are_not_hinges():
+    problem, C = problem_of(4, forbidden=False)
+    best = exact_optimum(problem, C)
+    result = NSlack(engine="dual_decomposition").solve(problem, C, tol=1e-3, max_passes=100)
+    assert result.certificate == "exact"
+    assert (result.history["dual"] <= best + SLACK).all()
+    assert (result.history["primal"] >= best - SLACK).all()
+
+
+def working_sets(now):
+    """For every example the planes of its list: (psi, ell, mass)."""
+    out = []
+    for first in now.s_head:
+        some, a = [], first
+        while a >= 0:
+            psi = np.zeros(len(now.w))
+            piece = slice(now.s_start[a], now.s_start[a + 1])
+            psi[now.s_index[piece]] = now.s_value[piece]
+            some.append((psi, now.s_ell[a], now.s_alpha[a]))
+            a = now.s_next[a]
+        out.append(some)
+    return out
+
+
+@pytest.mark.parametrize(("seed", "C"), [(0, 30.0), (1, 300.0), (2, 30.0), (3, 30.0), (3, 300.0)])
+def test_what_an_oracle_misses_at_one_example_does_not_cancel_what_is_violated_at_another(seed, C):
+    """Intractable, algorithm 1, lines 7 and 8, at the weights that come back: greedy's answers against the working sets."""
+    problem, tol = coupled_labels(seed), 1e-3
+    result = NSlack(engine="greedy").solve(problem, C, tol=tol)
+    assert (result.status, result.certificate) == (Status.STALLED, "none"), result.summary()
+    now = result.state
+    np.testing.assert_allclose(problem.flat_weights(*_working(problem, now.w)), result.weights, atol=1e-12)
+    scores = problem.scores_of(problem.working_weights(result.weights), loss_augmented=True)
+    found = engine("greedy").maximise(problem, scores).values - problem.labeling_scores(scores, problem.labels)
+    slack = np.array([max([0.0, *(ell - psi @ now.w for psi, ell, _ in some)]) for some in working_sets(now)])
+    assert (found <= slack + tol).all()
+    value = result.weights @ result.weights / (2.0 * C) + np.maximum(found, slack).mean()
+    assert result.primal == pytest.approx(value, abs=1e-9)
+    # The dual is one of labelings, and bounds the exact optimum; values of the oracle do not.
+    assert result.dual <= exact_optimum(problem, C) + SLACK
+    assert (result.history["gap"] >= 0.0).all()
+
+
+def _working(problem, w):
+    """The variables' and the factors' part of a working vector."""
+    shapes = [one.shape for one in problem.working_weights()]
+    cut = shapes[0][0] * shapes[0][1]
+    return w[:cut].reshape(shapes[0]), w[cut:].reshape(shapes[1])
+
+
+def test_some_of_those_runs_have_misses():
+    """Otherwise the test before would prove nothing."""
+    result = NSlack(engine="greedy").solve(coupled_labels(3), 300.0)
+    assert result.dual < exact_optimum(coupled_labels(3), 300.0) - 0.005
+
+
+def test_without_a_tolerance_bounds_that_are_heuristic_do_not_cross():
+    for seed in range(4):
+        result = NSlack(engine="greedy").solve(coupled_labels(seed), 300.0, tol=0.0, max_passes=30)
+        assert (result.history["gap"] >= 0.0).all()
+        assert result.gap < 1e-3
+
+
+@pytest.mark.parametrize("inactive", [1, 5, 10**6])
+def test_working_sets_hold_true_planes_and_all_mass(inactive):
+    problem, C = chain(), 20.0
+    solver = NSlack(inactive=inactive)
+    result = solver.solve(problem, C, tol=1e-4, max_passes=5000)
+    check(result, exact_optimum(problem, C), 1e-4)
+    now, run = result.state, solver.make_run(problem, 1.0 / C, 0, 1)
+    sets, scale = working_sets(now), problem.arrays.weight * C / problem.n_examples
+    w = np.zeros(len(now.w))
+    for some, every, truth, share in zip(sets, planes(problem), now.s_truth, scale, strict=True):
+        assert truth + sum(mass for _, _, mass in some) == pytest.approx(1.0, abs=1e-9)
+        assert min([truth, *(mass for _, _, mass in some)]) >= 0.0
+        for psi, ell, mass in some:
+            w += share * mass * psi
+            assert min(np.abs(run.oracle.flat(psi) - a).max() + abs(ell - b) for a, b in every) < 1e-9
+    np.testing.assert_allclose(now.w, w, atol=1e-10)
+    assert sum(len(some) for some in sets) == now.n_constraints == result.options["constraints"]
+    assert result.options["support_vectors"] == sum(mass > 0.0 for some in sets for _, _, mass in some)
+    shrank = (np.diff(result.history["n_constraints"]) < 0).any()
+    assert shrank == (inactive < 10)
+
+
+def test_a_cache_without_room_grows():
+    """The answers wait in an arena, which may be too small for even one plane."""
+    problem, C = chain(), 5.0
+    states = []
+    for room in (10_000, 1):
+        run = NSlack().make_run(problem, 1.0 / C, 0, 1)
+        run.cache = PlaneCache.empty(problem.n_examples, 1, 8, room)
+        now = run.begin(None)
+        for _ in range(6):
+            run.one_pass(now, lambda: False)
+            run.check(now)
+        states.append(now)
+        assert len(run.cache.key) > 8
+    np.testing.assert_array_equal(states[0].w, states[1].w)
+    assert states[0].dual == states[1].dual
+    assert states[0].n_constraints == states[1].n_constraints > 0
+
+
+@pytest.mark.parametrize("rescaling", ["margin", "slack"])
+def test_a_checkpoint_goes_on_bit_for_bit(rescaling, tmp_path):
+    solver, problem = NSlack(rescaling, batch=20, inactive=3), chain()
+    whole = solver.solve(problem, 10.0, tol=0.0, max_passes=16)
+    solver.solve(problem, 10.0, tol=0.0, max_passes=8, checkpoint=tmp_path / "state")
+    rest = solver.solve(problem, 10.0, tol=0.0, max_passes=16, checkpoint=tmp_path / "state")
+    np.testing.assert_array_equal(rest.weights, whole.weights)
+    assert (rest.primal, rest.dual) == (whole.primal, whole.dual)
+    np.testing.assert_array_equal(rest.state.w, whole.state.w)
+
+
+def test_threads_do_not_change_the_bits():
+    one, two = (NSlack(batch=20).solve(chain(80), 10.0, tol=0.0, n_jobs=n, max_passes=10) for n in (1, 2))
+    np.testing.assert_array_equal(one.weights, two.weights)
+    np.testing.assert_array_equal(one.history["dual"], two.history["dual"])
+
+
+def test_a_warm_start_with_a_larger_c_keeps_the_weights():
+    problem = chain()
+    first = NSlack().solve(problem, 1.0, tol=1e-3, max_passes=1000)
+    np.testing.assert_allclose(NSlack().make_run(problem, 0.1, 0, 1).begin(first.state).w, first.state.w, rtol=1e-12)
+    for C in (0.2, 1.0, 10.0):
+        best = exact_optimum(problem, C)
+        warm = NSlack().solve(problem, C, tol=1e-3, max_passes=1000, state=first.state)
+        cold = NSlack().solve(problem, C, tol=1e-3, max_passes=1000)
+        check(warm, best, 1e-3)
+        assert warm.n_oracle_calls < cold.n_oracle_calls
+        # The earlier state is left as it was.
+        assert first.state.s_truth.sum() + first.state.s_alpha[: first.state.n_constraints].sum() == pytest.approx(40.0)
+
+
+def test_example_weights_equal_repetition():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(20, 3)), rng.integers(0, 3, 20)
+    weight = np.where(np.arange(20) < 5, 3.0, 1.0)
+    rows = np.repeat(np.arange(20), weight.astype(int))
+    weighted = NSlack().solve(multi_class_problem(X, y, 3, sample_weight=weight), 5.0, tol=1e-5, max_passes=1000)
+    repeated = NSlack().solve(multi_class_problem(X[rows], y[rows], 3), 5.0, tol=1e-5, max_passes=1000)
+    assert weighted.status is repeated.status is Status.CONVERGED
+    assert abs(weighted.primal - repeated.primal) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"rescaling": "both"}, "rescaling='both' is not known"),
+        ({"batch": 0}, "batch=0 is not possible"),
+        ({"batch": True}, "batch=True is not possible"),
+        ({"batch": 2.5}, "batch=2.5 is not possible"),
+        ({"inactive": 0}, "inactive=0 is not possible"),
+        ({"engine": "graph_cut"}, 'The engine "graph_cut" cannot be the oracle here. Example 0'),
+    ],
+)
+def test_options_are_checked_in_sentences(options, sentence):
+    with pytest.raises(OptionError, match=sentence):
+        NSlack(**options).solve(chain(3))
+
+
+def test_kernels_are_refused():
+    problem = multi_class_problem(KernelFeatures(np.eye(3)), [0, 1, 0], 2)
+    with pytest.raises(OptionError, match=r'The solver "n-slack" needs features, not a kernel; use .*"one-slack"'):
+        NSlack().solve(problem)

@@ -1,0 +1,206 @@
+"""BCFW against the training problem written out, with every kind of oracle and step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from maxmargin.errors import OptionError
+from maxmargin.problems import Features, label_edges, multi_label_problem, statistics
+from maxmargin.problems.chains import chain_problem
+from maxmargin.solvers import FrankWolfe, Status, Subgradient
+from maxmargin.solvers.frank_wolfe.bcfw import BCFW
+from reference.enumerated_program import exact_optimum
+from reference.quadratic_program import optimum
+from reference.random_problems import random_problem
+
+SLACK = 1e-7
+
+
+def problem_of(seed, **options):
+    rng = np.random.default_rng(seed)
+    options = {
+        "kind": ("loopy", "forest")[seed % 2],
+        "n_examples": int(rng.integers(1, 8)),
+        "max_variables": int(rng.integers(1, 6)),
+        "max_states": int(rng.integers(2, 4)),
+        "max_arity": int(rng.integers(1, 4)),
+        "sparse": bool(rng.integers(2)),
+        "forbidden": bool(rng.integers(2)),
+        "shared": bool(rng.integers(2)),
+    } | options
+    return random_problem(rng, **options), float(10.0 ** rng.uniform(-1, 1.5))
+
+
+def check(result, best, seed, tol):
+    assert result.dual - SLACK <= best <= result.primal + SLACK, (seed, best, result.summary())
+    assert (result.history["dual"] <= best + SLACK).all(), seed
+    assert (result.history["primal"] >= best - SLACK).all(), seed
+    assert (np.diff(result.history["dual"]) >= -1e-12).all(), seed
+    assert result.status is Status.CONVERGED, (seed, result.summary())
+    assert result.gap <= tol
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_exact_oracles_close_the_gap_of_the_exact_problem(first):
+    for seed in range(first, first + 10):
+        problem, C = problem_of(seed)
+        best = exact_optimum(problem, C)
+        result = BCFW("exhaustive").solve(problem, C, tol=1e-4, max_passes=5000)
+        assert result.certificate == "exact"
+        check(result, best, seed, 1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"steps": "pairwise"}, {"sampling": "uniform"}, {"cache": 0}, {"cache": 2}])
+def test_trees_inside_the_loop(options):
+    for seed in range(1, 31, 2):
+        problem, C = problem_of(seed)
+        best = exact_optimum(problem, C)
+        result = BCFW(**options).solve(problem, C, tol=1e-4, max_passes=20_000)
+        assert result.options["engine"] == "trees"
+        check(result, best, seed, 1e-4)
+
+
+@pytest.mark.parametrize("engine", ["graph_cut", "linear_program"])
+def test_relaxed_oracles_close_the_relaxed_gap(engine):
+    for seed in range(0, 40, 2):
+        problem, C = problem_of(seed, max_states=2, max_arity=2, forbidden=False)
+        best = optimum(problem, C)
+        result = BCFW(engine).solve(problem, C, tol=1e-4, max_passes=5000)
+        assert result.certificate == "relaxed"
+        check(result, best, seed, 1e-4)
+
+
+def test_linear_programs_of_any_states_and_arity():
+    for seed in range(0, 16, 2):
+        problem, C = problem_of(seed, forbidden=False)
+        result = BCFW("linear_program").solve(problem, C, tol=1e-4, max_passes=5000)
+        check(result, optimum(problem, C), seed, 1e-4)
+
+
+def test_the_plain_algorithm():
+    for seed in range(1, 21, 2):
+        problem, _ = problem_of(seed)
+        best = exact_optimum(problem, 1.0)
+        result = BCFW.plain().solve(problem, 1.0, tol=3e-3, max_passes=20_000)
+        check(result, best, seed, 3e-3)
+
+
+def test_an_oracle_that_may_miss_certifies_nothing():
+    problem, C = problem_of(4)
+    result = BCFW("greedy").solve(problem, C, tol=1e-4, max_passes=50)
+    assert result.certificate == "none"
+    assert result.status is not Status.CONVERGED
+    # Its planes are true ones, so the dual still is a bound.
+    assert result.dual <= exact_optimum(problem, C) + SLACK
+
+
+def chain(n=30, seed=0):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 8, n)
+    return chain_problem([rng.normal(size=(t, 5)) for t in lengths], [rng.integers(0, 4, t) for t in lengths], 4)
+
+
+def test_planes_that_outgrow_their_room():
+    """Blocks with two planes at first, and an arena that is compacted: the same optimum."""
+    problem = chain(40)
+    small, large = BCFW(cache=1), BCFW(cache=50)
+    one, other = (solver.solve(problem, 50.0, tol=1e-4, max_passes=5000) for solver in (small, large))
+    assert one.status is other.status is Status.CONVERGED
+    assert one.state.store.capacity > 2
+    assert one.dual <= other.primal
+    assert other.dual <= one.primal
+
+
+def test_graphs_too_large_for_gram_matrices(monkeypatch):
+    """Inner products through the weights' coordinates are those through the rows' Gram matrices."""
+    problem = chain(20)
+
+    def products_and_duals():
+        return BCFW().make_run(problem, 0.2, 0, 1).begin(None).gram, BCFW.plain().solve(
+            problem, 5.0, tol=0.0, max_passes=4
+        )
+
+    gram, plain = products_and_duals()
+    assert (np.diagonal(gram, axis1=1, axis2=2).sum(axis=1) > 0.0).all()
+    monkeypatch.setattr(statistics, "_KEEP_ENTRIES", 0)
+    monkeypatch.setattr(statistics, "_KEEP_RATIO", 0)
+    assert not statistics.row_grams(problem).kept
+    other, again = products_and_duals()
+    np.testing.assert_allclose(other, gram, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(again.history["dual"], plain.history["dual"], rtol=1e-9)
+
+
+def test_threads_do_not_change_the_bits():
+    problem = chain(60)
+    one, two = (BCFW(averaging=True).solve(problem, 10.0, tol=1e-4, n_jobs=n, max_passes=30) for n in (1, 2))
+    np.testing.assert_array_equal(one.weights, two.weights)
+    np.testing.assert_array_equal(one.history["gap"], two.history["gap"])
+
+
+@pytest.mark.parametrize("solver", [BCFW(), BCFW.plain()], ids=["default", "plain"])
+def test_a_checkpoint_goes_on_bit_for_bit(solver, tmp_path):
+    problem = chain(40)
+    whole = solver.solve(problem, 10.0, tol=0.0, max_passes=12)
+    path = tmp_path / "state"
+    solver.solve(problem, 10.0, tol=0.0, max_passes=5, checkpoint=path)
+    rest = solver.solve(problem, 10.0, tol=0.0, max_passes=12, checkpoint=path)
+    np.testing.assert_array_equal(rest.weights, whole.weights)
+    assert rest.dual == whole.dual
+
+
+@pytest.mark.parametrize("solver", [BCFW(), BCFW.plain()], ids=["default", "plain"])
+def test_a_warm_start_with_a_larger_c_keeps_the_weights(solver):
+    problem = chain(40)
+    first = solver.solve(problem, 1.0, tol=1e-3, max_passes=1000)
+    run = solver.make_run(problem, 0.1, 0, 1)
+    now = run.begin(first.state)
+    before = solver.make_run(problem, 1.0, 0, 1)
+    again = before.begin(first.state)
+    np.testing.assert_allclose(now.w_v, again.w_v, atol=1e-12)
+    # DESIGN section 8: the gap grows by exactly (1 - lam' / lam) (l - lam |w|^2).
+    before.check(again)
+    run.check(now)
+    squared = float(np.vdot(now.w_v, now.w_v) + np.vdot(now.w_f, now.w_f))
+    linear = again.dual + 0.5 * squared
+    gaps = [one.history["block_gap"][-1] for one in (now, again)]
+    assert gaps[0] - gaps[1] == pytest.approx(0.9 * (linear - squared), rel=1e-9, abs=1e-12)
+
+
+def test_a_warm_start_on_other_data_begins_afresh():
+    """Planes of other data of the same shape would certify what is not so."""
+    first, other = chain(20, seed=1), chain(20, seed=1)
+    other.variable_features = Features(other.variable_features.matrix()[::-1])
+    earlier = BCFW().solve(first, 5.0, tol=1e-4, max_passes=2000)
+    warm = BCFW().solve(other, 5.0, tol=1e-4, max_passes=2000, state=earlier.state)
+    cold = BCFW().solve(other, 5.0, tol=1e-4, max_passes=2000)
+    np.testing.assert_array_equal(warm.weights, cold.weights)
+
+
+def test_bad_options():
+    problem = chain(3)
+    for options, words in (
+        ({"steps": "away"}, "steps='away' is not known"),
+        ({"sampling": "best"}, "sampling='best' is not known"),
+        ({"cache": -1}, "cache=-1 is not possible"),
+        ({"batch": 0}, "batch=0 is not possible"),
+        (
+            {"engine": "graph_cut"},
+            'The engine "graph_cut" cannot be the oracle here. Example 0: variable 0 has 4 states',
+        ),
+    ):
+        with pytest.raises(OptionError, match=words):
+            BCFW(**options).solve(problem)
+
+
+def test_a_relaxed_state_certifies_nothing_exact():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(10, 2)), rng.integers(0, 2, (10, 4))
+    problem = multi_label_problem(X, Y, label_edges("full", Y), 4)
+    for solver in (BCFW, FrankWolfe, Subgradient):
+        relaxed = solver("graph_cut").solve(problem, 3.0, max_passes=5)
+        with pytest.raises(OptionError, match="belongs to the relaxed problem"):
+            solver("exhaustive").solve(problem, 3.0, state=relaxed.state)
+        exact = solver("exhaustive").solve(problem, 3.0, max_passes=5)
+        # A labeling is a vertex of the relaxation, so this way round is fine.
+        assert solver("graph_cut").solve(problem, 3.0, state=exact.state, max_passes=5).certificate == "relaxed"
