@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError
-from maxmargin.formats.compression import ZIP_ERRORS, check_archive
+from maxmargin.formats.compression import READ_ERRORS, ZIP_ERRORS, check_archive
 
 
 def array_names(path: str | os.PathLike[str]) -> set[str]:
@@ -51,6 +51,8 @@ def _read_array(place: str, archive: zipfile.ZipFile, name: str, member: str) ->
                 shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
             else:
                 shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+        except (*READ_ERRORS, zipfile.BadZipFile):
+            raise
         # The header is a literal of Python's, and its parser and tokenizer raise whatever they like about one that is none.
         except Exception as error:
             raise DataError(f"{place}: the member {name!r} is not an array ({error}).") from error
