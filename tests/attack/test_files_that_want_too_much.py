@@ -11,7 +11,7 @@ import maxmargin as mm
 from attack.fuzz import _describe
 from maxmargin.errors import DataError, ModelFileError
 from maxmargin.features import TextFeatures
-from maxmargin.formats import read_graphs, read_mulan, read_svmlight
+from maxmargin.formats import read_graphs, read_model, read_mulan, read_svmlight, write_model
 from maxmargin.formats.svmlight import _parse_pairs_fast
 from maxmargin.parsing.treebank import read_trees
 
@@ -110,3 +110,16 @@ def test_both_parsers_refuse_the_same_spaces(tmp_path):
         path.write_text(f"1 2:{space}1\n")
         with pytest.raises(DataError, match="where a pair"):
             read_svmlight(path)
+
+
+def test_strings_of_numbers_that_are_no_characters(tmp_path):
+    """NumPy reads them, and Python ends with a SystemError when it makes a string of one."""
+    names = np.array(["a", "b"])
+    names.view(np.uint32)[0] = 0x110000
+    path = tmp_path / "x.npz"
+    np.savez(path, edges=np.zeros((0, 2), int), classes=names)
+    with pytest.raises(DataError, match="the array 'classes' has numbers in its strings that are no characters"):
+        read_graphs(path)
+    write_model(tmp_path / "x.mm", {}, {"names": names})
+    with pytest.raises(ModelFileError, match="the array 'names' has numbers in its strings that are no characters"):
+        read_model(tmp_path / "x.mm")

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import ModelFileError, OptionError
 from maxmargin.formats.atomic import atomic_write
+from maxmargin.formats.npz import is_text
 
 FORMAT = "maxmargin model"
 FORMAT_VERSION = 1
@@ -354,6 +355,10 @@ def _read_array(place: str, archive: zipfile.ZipFile, name: str, entry: dict[str
         # Only the end of the member makes zipfile compare the checksum.
         if member.read(1):
             raise ModelFileError(f"The model file {place}: the array {name!r} is followed by other bytes.")
+    if not is_text(array):
+        raise ModelFileError(
+            f"The model file {place}: the array {name!r} has numbers in its strings that are no characters."
+        )
     if hashlib.sha256(_bytes_of(array)).hexdigest() != entry["sha256"]:
         raise ModelFileError(f"The model file {place} was altered: the SHA-256 of the array {name!r} does not fit.")
     return array

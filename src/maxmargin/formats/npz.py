@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError
-from maxmargin.formats.compression import ZIP_ERRORS, check_archive
+from maxmargin.formats.compression import READ_ERRORS, ZIP_ERRORS, check_archive
 
 
 def array_names(path: str | os.PathLike[str]) -> set[str]:
@@ -51,6 +52,8 @@ def _read_array(place: str, archive: zipfile.ZipFile, name: str, member: str) ->
                 shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
             else:
                 shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+        except (*READ_ERRORS, zipfile.BadZipFile):
+            raise
         # The header is a literal of Python's, and its parser and tokenizer raise whatever they like about one that is none.
         except Exception as error:
             raise DataError(f"{place}: the member {name!r} is not an array ({error}).") from error
@@ -63,7 +66,17 @@ def _read_array(place: str, archive: zipfile.ZipFile, name: str, member: str) ->
         array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
         # Only the end of the member makes zipfile compare the checksum.
         stream.read(1)
+    if not is_text(array):
+        raise DataError(f"{place}: the array {name!r} has numbers in its strings that are no characters.")
     return array
+
+
+def is_text(array: NDArray[Any]) -> bool:
+    """Whether an array of strings holds characters only; Python's strings cannot be made of other numbers."""
+    if array.dtype.kind != "U" or array.nbytes == 0:
+        return True
+    codes = np.ascontiguousarray(array).reshape(-1).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+    return bool(codes.max() <= sys.maxunicode)
 
 
 @contextlib.contextmanager
