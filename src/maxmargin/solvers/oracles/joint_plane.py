@@ -333,9 +333,8 @@ class KernelJointOracle(GraphJointOracle):
         features = problem.variable_features
         assert isinstance(features, KernelFeatures)
         self.kernel, n = features, features.shape[0]
-        plain = problem.take(np.arange(problem.n_examples))
-        plain.variable_features = Features(sp.eye_array(n, format="csr"), "the identity")
-        super().__init__(plain, engine, rescaling)
+        identity = Features(sp.eye_array(n, format="csr"), "the identity")
+        super().__init__(problem.with_variable_features(identity), engine, rescaling)
 
     @property
     def has_images(self) -> bool:
