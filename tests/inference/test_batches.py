@@ -18,7 +18,7 @@ from maxmargin.inference import (
     MapResult,
     Trees,
 )
-from maxmargin.inference.batches import marginals, maximise, predict, predict_marginals, relax, run_of_examples
+from maxmargin.inference.batches import marginals, maximise, predict, predict_marginals, relax
 from maxmargin.problems import Scores, chain_problem, graph_problem, multi_label_problem
 from reference import enumeration
 from reference.random_problems import random_problem
@@ -117,7 +117,7 @@ def test_a_run_of_examples_is_what_take_gives_without_copies(kind):
     for _ in range(10):
         graphs = random_problem(rng, kind=kind, n_examples=7)
         for begin, end in ((0, 7), (0, 3), (2, 6), (6, 7)):
-            run, taken = run_of_examples(graphs, begin, end), graphs.take(np.arange(begin, end))
+            run, taken = graphs.slice(begin, end), graphs.take(np.arange(begin, end))
             # The last row of the table of examples holds ends alone; its feature rows mean nothing.
             for name, one, other in zip(run.arrays._fields, run.arrays, taken.arrays, strict=True):
                 if name == "examples":

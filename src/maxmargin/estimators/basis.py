@@ -1,4 +1,7 @@
-"""Low-rank kernels: k basis functions in the place of all training rows (Cutting section 3.3, OP8 and OP9).
+"""Low-rank kernels: k basis functions in the place of all training rows.
+
+T. Joachims, T. Finley and C.-N. Yu, Cutting-Plane Training of Structural SVMs, Machine Learning 77, 2009, section
+3.3 (OP8 and OP9).
 
 With basis vectors b_1 .. b_k, their kernel matrix K_bb and k_b(x) = (k(x, b_1), ..., k(x, b_k)), a row x becomes
 

@@ -1,4 +1,4 @@
-"""ChainSVM: a tag for each position of a sequence, scored by position and by neighbouring tags (Cutting section 3.2).
+"""ChainSVM: a tag for each position of a sequence, scored by position and by neighbouring tags.
 
     score(x, y) = sum_t (coef_[y_t] . x_t + intercept_[y_t]) + sum_t transition_coef_[y_{t-1}, y_t]
                   + start_coef_[y_1] + end_coef_[y_T]                                                  boundary=True

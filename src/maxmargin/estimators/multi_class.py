@@ -1,4 +1,6 @@
-"""MultiClassSVM: one of K classes for each example (Crammer and Singer 2001; Cutting section 3.1).
+"""MultiClassSVM: one of K classes for each example.
+
+K. Crammer and Y. Singer, On the Algorithmic Implementation of Multiclass Kernel-based Vector Machines, JMLR 2, 2001.
 
     score(x, k) = coef_[k] . x + intercept_[k],     the class of the highest score
 

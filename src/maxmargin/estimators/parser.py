@@ -1,4 +1,4 @@
-"""ParserSVM: the tree of a sentence, by a weighted context-free grammar taken from the training trees (Cutting section 3.4).
+"""ParserSVM: the tree of a sentence, by a weighted context-free grammar taken from the training trees.
 
     score(x, y) = sum over the rules of y of coef_[rule]  (+ span features, see parsing/forests.py)
 

@@ -139,7 +139,7 @@ class TextFeatures(FeatureColumns):
 
     @classmethod
     def tagging(cls, **options: Any) -> Self:
-        """Features for parts of speech, as in Cutting section 5.
+        """Features for parts of speech, as in section 5 of Joachims, Finley and Yu (2009).
 
         The word, its prefixes, its suffixes and its length, of the position and of both its neighbours. The paper has affixes
         of all lengths; here they have up to 10 characters, and longer words count as a whole.

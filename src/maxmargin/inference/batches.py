@@ -26,10 +26,8 @@ from numpy.typing import NDArray
 from maxmargin.errors import MaxMarginError, OptionError
 from maxmargin.inference.contract import MapResult, Marginals, Relaxed, check_scores, concatenate_results
 from maxmargin.inference.linear_program import LinearProgram
-from maxmargin.inference.trees import forests
 from maxmargin.parallel.threads import map_shards, n_threads
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import FACTORS, MESSAGES, STATES, TABLES, VARIABLES
 
 T = TypeVar("T")
 
@@ -174,26 +172,6 @@ def predict_marginals(
 # ------------------------------------------------------------------------------------------------------------- shards
 
 
-def run_of_examples(graphs: FactorGraphs, begin: int, end: int) -> FactorGraphs:
-    """The batch of examples begin to end - 1: views of the batch's arrays, which `FactorGraphs.take` would copy."""
-    a = graphs.arrays
-    table = a.examples[begin : end + 1].copy()
-    for column in (VARIABLES, FACTORS, STATES, TABLES, MESSAGES):
-        table[:, column] -= table[0, column]
-    part = object.__new__(FactorGraphs)
-    part.__dict__.update(graphs.__dict__)
-    part.is_forest = graphs.is_forest or bool(forests(graphs)[graphs.structure_of[begin:end]].all())
-    part.arrays = a._replace(
-        examples=table,
-        weight=a.weight[begin:end],
-        labels=_run(a.labels, graphs.example_variables, begin, end),
-        losses=_run(a.losses, graphs.example_states, begin, end),
-        variable_scores=_run(a.variable_scores, graphs.example_states, begin, end),
-        factor_scores=_run(a.factor_scores, graphs.example_tables, begin, end),
-    )
-    return part
-
-
 def _over_scores(
     answer: Callable[[FactorGraphs, Scores], T],
     graphs: FactorGraphs,
@@ -233,7 +211,7 @@ def _over_shards(
 
     def of_shard(begin: int, end: int) -> T:
         try:
-            return answer(run_of_examples(graphs, begin, end), begin, end)
+            return answer(graphs.slice(begin, end), begin, end)
         except MaxMarginError as error:
             if begin == 0:
                 raise

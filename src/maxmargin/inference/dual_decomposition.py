@@ -1,4 +1,4 @@
-"""Dual decomposition: an upper bound on the best score by messages between variables and factors, and labelings from it.
+"""Dual decomposition by sequential reweighted message passing (TRW-S, SRMP): bounds on the best score, and labelings.
 
 Variables and factors lend scores to each other. With lam_ci(k) what variable i has given to factor c,
 

@@ -15,7 +15,7 @@ Task losses, times ``scale``:
     "brackets"   (|P| + |G| - 2 |P and G|) / (2 |G|),  P, G the multisets of labelled brackets (begin, end, label) of y and of
                  the truth, without tags and hidden symbols; every label of a chain counts. Where as many brackets are
                  predicted as are true, it is 1 - F1. It may exceed 1, since a tree may have more brackets than the truth.
-    "zero-one"   1 for every tree but the truth (Cutting, section 5: 100 [y != y'], scale = 100)
+    "zero-one"   1 for every tree but the truth (Joachims, Finley and Yu 2009, section 5: 100 [y != y'], scale = 100)
 
 The first is a sum over spans and goes into the chart; the second needs the two best derivations, of which one is not the
 truth. Sentences without a derivation are no error when they are parsed: they have no tree and the score -inf.

@@ -1,4 +1,6 @@
-"""Chains (Cutting section 3.2): a variable a position, factors between neighbours, weights shared along the chain.
+"""Chains: a variable a position, factors between neighbours, weights shared along the chain.
+
+T. Joachims, T. Finley and C.-N. Yu, Cutting-Plane Training of Structural SVMs, Machine Learning 77, 2009, section 3.2.
 
     score(x, y) = sum_t w[y_t] . x_t + sum_t A[y_{t-1}, y_t] + start[y_1] + end[y_T]
 

@@ -18,7 +18,6 @@ entries has weight 0 and is left out.
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -76,8 +75,7 @@ class Columns:
         matrix = sp.csr_array((data[used], self.column[indices[used]], starts), (rows, len(kept)))
         matrix.sort_indices()
         #: The batch in these coordinates.
-        self.inside = copy(problem)
-        self.inside.variable_features = Features(matrix, problem.variable_features.name)
+        self.inside = problem.with_variable_features(Features(matrix, problem.variable_features.name))
 
     def outside(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
         """Flat weights of the problem, from those of the batch in these coordinates."""

@@ -274,20 +274,54 @@ class FactorGraphs:
         table = a.examples[np.append(chosen, self.n_examples)]
         for column in (VARIABLES, FACTORS, STATES, TABLES, MESSAGES):
             table[:, column] = offsets(np.diff(a.examples[:, column])[chosen])
-        picked = object.__new__(FactorGraphs)
-        picked.__dict__.update(self.__dict__)
-        picked.is_forest = self.is_forest or all(
-            self.structures[s].is_forest() for s in np.unique(table[:-1, STRUCTURE])
+        return self._with(
+            a._replace(
+                examples=table,
+                weight=a.weight[chosen],
+                labels=_gather(a.labels, a.examples[:, VARIABLES], chosen),
+                losses=_gather(a.losses, a.examples[:, STATES], chosen),
+                variable_scores=_gather(a.variable_scores, a.examples[:, STATES], chosen),
+                factor_scores=_gather(a.factor_scores, a.examples[:, TABLES], chosen),
+            )
         )
-        picked.arrays = a._replace(
-            examples=table,
-            weight=a.weight[chosen],
-            labels=_gather(a.labels, a.examples[:, VARIABLES], chosen),
-            losses=_gather(a.losses, a.examples[:, STATES], chosen),
-            variable_scores=_gather(a.variable_scores, a.examples[:, STATES], chosen),
-            factor_scores=_gather(a.factor_scores, a.examples[:, TABLES], chosen),
+
+    def slice(self, begin: int, end: int) -> FactorGraphs:
+        """The batch of examples begin to end - 1: views of this batch's arrays, which `take` would copy."""
+        a = self.arrays
+        table = a.examples[begin : end + 1].copy()
+        first, last = a.examples[begin], a.examples[end]
+        for column in (VARIABLES, FACTORS, STATES, TABLES, MESSAGES):
+            table[:, column] -= first[column]
+        return self._with(
+            a._replace(
+                examples=table,
+                weight=a.weight[begin:end],
+                labels=a.labels[first[VARIABLES] : last[VARIABLES]],
+                losses=a.losses[first[STATES] : last[STATES]],
+                variable_scores=a.variable_scores[first[STATES] : last[STATES]],
+                factor_scores=a.factor_scores[first[TABLES] : last[TABLES]],
+            )
         )
-        return picked
+
+    def without_losses(self) -> FactorGraphs:
+        """The same batch with a task loss of 0."""
+        return self._with(self.arrays._replace(losses=np.zeros_like(self.arrays.losses)))
+
+    def with_variable_features(self, features: Features) -> FactorGraphs:
+        """The same batch with other features of its variables, which have as many rows."""
+        made = self._with(self.arrays)
+        made.variable_features = features
+        return made
+
+    def _with(self, arrays: GraphArrays) -> FactorGraphs:
+        """A batch of other arrays on the same structures, templates and features."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.arrays = arrays
+        if not self.is_forest:
+            used = np.unique(arrays.examples[:-1, STRUCTURE])
+            made.is_forest = all(self.structures[s].is_forest() for s in used)
+        return made
 
     # ------------------------------------------------------------------------------------------------ scores
 

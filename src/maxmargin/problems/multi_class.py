@@ -1,4 +1,7 @@
-"""Binary and multi-class problems (Cutting section 3.1): one variable an example, a block of weights a class."""
+"""Binary and multi-class problems: one variable an example, a block of weights a class.
+
+T. Joachims, T. Finley and C.-N. Yu, Cutting-Plane Training of Structural SVMs, Machine Learning 77, 2009, section 3.1.
+"""
 
 from __future__ import annotations
 

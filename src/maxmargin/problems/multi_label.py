@@ -1,4 +1,7 @@
-"""Multi-label problems (Intractable section 5, Soft section 6): a binary variable a label, a factor a pair of labels.
+"""Multi-label problems: a binary variable a label, a factor a pair of labels.
+
+T. Finley and T. Joachims, Training Structural SVMs when Exact Inference is Intractable, ICML 2008, section 5; O. Meshi, N. Srebro
+and T. Hazan, Efficient Training of Structured SVMs via Soft Constraints, AISTATS 2015, section 6.
 
     score(x, y) = sum_i (w_i . x) y_i + sum_{(i, j) in edges} w_ij y_i y_j
 

@@ -2,7 +2,7 @@
 
 A factor over a scope c of n variables has P parameters theta and sufficient statistics F(y_c) in R^P:
 
-    score_c(y_c) = theta . F(y_c)                                                     (Soft, section 5 and appendix D)
+    score_c(y_c) = theta . F(y_c)                                                     (SoftBCFW: soft/structured.py)
 
 The parameters stand where a table would: they have P entries in *tables* coordinates, and blocks, fixed scores and
 features make them as they make a table (a table is the case in which F is the indicator of the joint state). A fixed

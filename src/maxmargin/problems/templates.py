@@ -15,6 +15,7 @@ Factors that are too big for a table have templates of their own, with parameter
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,10 @@ class Structure:
 
     def is_forest(self) -> bool:
         """Whether the graph of variables and factors has no cycle, so that the local polytope is exact."""
+        return self._is_forest
+
+    @cached_property
+    def _is_forest(self) -> bool:
         n = len(self.variable_templates)
         # Each factor joins `arity` trees into one, so most graphs have too many to be forests.
         if self.arity.sum() - len(self.arity) >= n:

@@ -1,7 +1,7 @@
 """The bundle method: cutting planes of a convex mean loss, for the hinge and for the logistic loss.
 
-Teo, Smola, Vishwanathan and Le, A Scalable Modular Convex Solver for Regularized Risk Minimization, KDD 2007; Cutting, algorithm 3,
-is the case of the hinge.
+Teo, Smola, Vishwanathan and Le, A Scalable Modular Convex Solver for Regularized Risk Minimization, KDD 2007; algorithm
+3 of Joachims, Finley and Yu (one_slack.py) is the case of the hinge.
 
     P(w) = lam/2 |w|^2 + R(w),      R convex
     plane k, at w_k:   psi_k = -(a subgradient of R at w_k),   ell_k = R(w_k) + w_k . psi_k,     R(w) >= ell_k - w . psi_k
@@ -19,7 +19,8 @@ more in some places than in others, so that values at different weights say noth
 when no constraint that the oracle finds is violated by more than tol.
 
 With ``objective="margin"`` R is the mean hinge, whose planes come from the max-oracle; with ``objective="log"`` it is the mean
-negative log-likelihood of a conditional random field (Gap, eq. 1), whose gradient comes from marginals:
+negative log-likelihood of a conditional random field (eq. 1 of excessive_gap.py's paper, without the loss), whose gradient comes
+from marginals:
 
     R(w) = 1/M sum_m weight_m log sum_y exp(-w . psi_m(y)),       psi_m(y) = phi(x_m, y_m) - phi(x_m, y)
 """

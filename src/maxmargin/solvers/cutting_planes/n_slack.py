@@ -1,4 +1,6 @@
-"""n-slack cutting planes, with margin or slack rescaling (Cutting, algorithms 1 and 2).
+"""n-slack cutting planes, with margin or slack rescaling.
+
+T. Joachims, T. Finley and C.-N. Yu, Cutting-Plane Training of Structural SVMs, Machine Learning 77, 2009, algorithms 1 and 2.
 
     min_{w, xi >= 0}  lam/2 |w|^2 + 1/M sum_m weight_m xi_m     such that   w . psi_m(y) >= ell_m(y) - xi_m   for all m and y
 

@@ -1,4 +1,6 @@
-"""1-slack cutting planes, with margin or slack rescaling (Cutting, algorithms 3 and 4).
+"""1-slack cutting planes, with margin or slack rescaling.
+
+T. Joachims, T. Finley and C.-N. Yu, Cutting-Plane Training of Structural SVMs, Machine Learning 77, 2009, algorithms 3 and 4.
 
     min_{w, xi >= 0}  lam/2 |w|^2 + xi   such that   w . psi(y_1 .. y_M) >= ell(y_1 .. y_M) - xi   for all labelings of all examples
 

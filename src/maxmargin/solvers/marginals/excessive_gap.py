@@ -1,4 +1,7 @@
-"""Excessive gap reduction with Bregman projections (Gap, algorithms 1 and 2).
+"""Excessive gap reduction with Bregman projections.
+
+X. Zhang, A. Saha and S. V. N. Vishwanathan, Accelerated Training of Max-Margin Markov Networks with Kernels, ALT 2011,
+algorithms 1 and 2.
 
 With a distribution alpha_m over the labelings of every example, psi(alpha) and ell(alpha) the means of weight_m E psi_m and
 weight_m E ell_m, and mu > 0,

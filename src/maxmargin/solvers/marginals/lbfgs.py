@@ -1,4 +1,4 @@
-"""L-BFGS on the log objective: conditional random fields (Gap, eq. 1 without the task loss).
+"""L-BFGS on the log objective: conditional random fields.
 
     P(w)     = lam/2 |w|^2 + 1/M sum_m weight_m H_m,1(w),      H_m,1 the negative log-likelihood (exp_oracle.py)
     grad P   = lam w - psi,                                    psi the mean of weight_m E psi_m at temperature 1

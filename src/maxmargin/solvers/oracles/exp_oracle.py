@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from copy import copy
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -41,7 +40,6 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import MaxMarginError, OptionError, TemperatureError
 from maxmargin.inference import Engine, engine
-from maxmargin.inference.batches import run_of_examples
 from maxmargin.inference.choice import choose_marginals
 from maxmargin.inference.contract import check_temperature
 from maxmargin.inference.trees import schedule, sum_product_one
@@ -144,8 +142,7 @@ class FactorGraphExpOracle:
 
     def __init__(self, problem: FactorGraphs, chosen: str | Engine = "auto", loss_augmented: bool = True) -> None:
         if not loss_augmented:
-            problem = copy(problem)
-            problem.arrays = problem.arrays._replace(losses=np.zeros_like(problem.arrays.losses))
+            problem = problem.without_losses()
         self.problem = problem
         self.features = problem.variable_features.arrays, problem.factor_features.arrays
         if isinstance(chosen, str) and chosen == "auto":
@@ -232,7 +229,7 @@ class FactorGraphExpOracle:
             pause()
             stop = int(np.searchsorted(entries, entries[begin] + _ENTRIES, side="right")) - 1
             stop = min(end, max(begin + 1, stop))
-            part = run_of_examples(p, begin, stop)
+            part = p.slice(begin, stop)
             scores = part.scores_of(working, loss_augmented=True)
             try:
                 found = self.engine.marginals(part, scores, temperature)

@@ -1,6 +1,7 @@
 """The joint oracle of cutting planes: one plane for all examples, found by their oracles, or put together from a cache.
 
-Cutting, algorithms 3 and 4, line 6, and section 4. The mean of the examples' planes is a plane of the mean hinge:
+T. Joachims, T. Finley and C.-N. Yu, Cutting-Plane Training of Structural SVMs, Machine Learning 77, 2009, algorithms
+3 and 4, line 6, and section 4. The mean of the examples' planes is a plane of the mean hinge:
 
     psi = 1/M sum_m weight_m psi_m,    ell = 1/M sum_m weight_m ell_m,    mean hinge at w >= ell - w . psi
 
@@ -332,9 +333,8 @@ class KernelJointOracle(GraphJointOracle):
         features = problem.variable_features
         assert isinstance(features, KernelFeatures)
         self.kernel, n = features, features.shape[0]
-        plain = problem.take(np.arange(problem.n_examples))
-        plain.variable_features = Features(sp.eye_array(n, format="csr"), "the identity")
-        super().__init__(plain, engine, rescaling)
+        identity = Features(sp.eye_array(n, format="csr"), "the identity")
+        super().__init__(problem.with_variable_features(identity), engine, rescaling)
 
     @property
     def has_images(self) -> bool:

@@ -125,8 +125,7 @@ class FactorGraphOracle:
         rescaling: str = "margin",
     ) -> None:
         if not loss_augmented:
-            problem = problem.take(np.arange(problem.n_examples))
-            problem.arrays = problem.arrays._replace(losses=np.zeros_like(problem.arrays.losses))
+            problem = problem.without_losses()
         self.problem = problem
         self.features = problem.variable_features.arrays, problem.factor_features.arrays
         self.graph = GraphOracle(problem, engine) if rescaling == "margin" else SlackOracle(problem, engine)

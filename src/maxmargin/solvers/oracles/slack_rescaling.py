@@ -1,4 +1,6 @@
-"""Slack rescaling: the most violated labeling where the loss is the price of a violation (Cutting, algorithms 2 and 4).
+"""Slack rescaling: the most violated labeling where the loss is the price of a violation.
+
+T. Joachims, T. Finley and C.-N. Yu, Cutting-Plane Training of Structural SVMs, Machine Learning 77, 2009, algorithms 2 and 4.
 
     H_m(w) = max_y loss(y) (1 + s(y)),      s(y) = w . phi(y) - w . phi(truth)
     plane of y:   psi_s = loss(y) psi(y),   ell_s = loss(y) (1 + fixed(y) - fixed(truth))

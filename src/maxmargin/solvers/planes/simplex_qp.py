@@ -1,6 +1,6 @@
 """The quadratic program of cutting-plane training: a concave quadratic over the simplex.
 
-K planes with Gram matrix G (psi_a . psi_b) and constants ell; the dual of the 1-slack problem (Cutting, section 3.2) is
+K planes with Gram matrix G (psi_a . psi_b) and constants ell; the dual of the 1-slack problem (section 3.2 of its paper) is
 
     max_alpha  f(alpha) = ell . alpha - kappa/2 alpha' G alpha,      alpha >= 0,  sum alpha = 1
     v   = ell - kappa G alpha                                        the slopes of f

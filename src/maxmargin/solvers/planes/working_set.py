@@ -1,4 +1,6 @@
-"""The working set of cutting planes, and the quadratic programme over it (Cutting, section 4).
+"""The working set of cutting planes, and the quadratic programme over it.
+
+T. Joachims, T. Finley and C.-N. Yu, Cutting-Plane Training of Structural SVMs, Machine Learning 77, 2009, section 4.
 
 Planes k = 0 .. K-1 of the mean hinge, of which plane 0 is that of the truth, psi = 0 and ell = 0:
 

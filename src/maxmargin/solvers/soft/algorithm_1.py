@@ -1,4 +1,6 @@
-"""Algorithm 1 of Soft, as printed: random blocks, plain Frank-Wolfe steps, fixed rho.
+"""Algorithm 1 of the paper, as printed: random blocks, plain Frank-Wolfe steps, fixed rho.
+
+O. Meshi, N. Srebro and T. Hazan, Efficient Training of Structured SVMs via Soft Constraints, AISTATS 2015, algorithm 1.
 
 A block is a variable or a factor of one example, drawn uniformly. With dir = s - mu_a, s the vertex of the best (joint) state,
 

@@ -1,6 +1,6 @@
 """Certificates for the soft solver: a bound from above and a bound from below, for G and for G_rho.
 
-Above. For any weights w and any messages delta (Soft eq. 2),
+Above. For any weights w and any messages delta (eq. 2 of the paper, soft_bcfw.py),
 
     g(w, delta) = lam/2 |w|^2 + 1/M sum_m [ sum_i max theta_i + sum_c max theta_c - score of the truth ]  >=  G(w)  >=  G*
 

@@ -1,7 +1,8 @@
 """DLPW: stochastic subgradient steps on the weights, between closed-form updates of the examples' messages.
 
 Meshi, Sontag, Jaakkola and Globerson, Learning Efficiently with Approximate Inference via Dual Losses, ICML 2010; its smooth
-version after Hazan and Urtasun, NIPS 2010. Both are baselines in section 6 of Soft. The problem is G of soft_bcfw.py,
+version after Hazan and Urtasun, NIPS 2010. Both are baselines in section 6 of the paper of soft_bcfw.py, and the problem is
+G there,
 
     min_{w, delta}  g(w, delta) = lam/2 |w|^2 + 1/M sum_m weight_m [ sum_i max theta_i + sum_c max theta_c - score of the truth ]
     theta_i(k) = loss_i(k) + w.phi_i(k) + sum_c delta_ci(k),        theta_c(y) = w.phi_c(y) - sum_i delta_ci(y_i)

@@ -1,6 +1,7 @@
 """SoftBCFW: structured SVMs with soft agreement constraints, and their hard limit by multipliers.
 
-Meshi, Srebro and Hazan, Efficient Training of Structured SVMs via Soft Constraints, AISTATS 2015 ("Soft" in this folder).
+O. Meshi, N. Srebro and T. Hazan, Efficient Training of Structured SVMs via Soft Constraints, AISTATS 2015. It
+is the paper of this folder.
 The relaxed problem, with marginals mu of variables and factors and agreement messages delta (eq. 2, 3):
 
     G : min_{w, delta}  g(w, delta) = lam/2 |w|^2 + 1/M sum_m [ sum_i max theta_i + sum_c max theta_c ]

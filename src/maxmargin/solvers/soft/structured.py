@@ -1,4 +1,4 @@
-"""Structured factors in `SoftBCFW` (Soft, section 5 and appendix D): one block each, whatever the size of its scope.
+"""Structured factors in `SoftBCFW` (section 5 and appendix D of its paper): one block each, whatever the size of its scope.
 
 The block of a structured factor c is a distribution over its labelings. Of it are kept its mean statistics and its variables'
 marginals,

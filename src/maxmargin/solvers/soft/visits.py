@@ -12,12 +12,12 @@ diagonal. Structured factors have steps of their own (structured.py). The exampl
 and the accumulated change of the weights is written once, whenever the example's blocks share one feature row; otherwise once per
 group and sweep.
 
-With ``smoothing`` eps, maxima are smooth (Soft section 7, third extension): each block's part of the dual loses eps/2 |mu_a|^2,
-which adds eps to its curvature and -eps mu_a to its scores.
+With ``smoothing`` eps, maxima are smooth (section 7 of the paper, third extension): each block's part of the dual loses
+eps/2 |mu_a|^2, which adds eps to its curvature and -eps mu_a to its scores.
 
 For a pair of binary variables, to_i and to_j below are delta(1) - delta(0), all that matters of a message.
 
-The multipliers move at the start of a visit, by the disagreement that the last visit left: nu <- delta (Soft section 7,
+The multipliers move at the start of a visit, by the disagreement that the last visit left: nu <- delta (section 7,
 second extension). Each visit reports two quantities, both in units of the task loss:
 
     block gap      sum_a max_s theta_a.(s - mu_a)       how far the blocks are from their optimum
