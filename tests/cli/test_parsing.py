@@ -6,7 +6,6 @@ import re
 import zipfile
 
 import pytest
-from problems.test_parse_forests import TREEBANK
 
 from maxmargin.cli import names
 from maxmargin.cli.main import run
@@ -15,6 +14,7 @@ from maxmargin.estimators.parser import ParserSVM
 from maxmargin.parsing.brackets import bracket_scores
 from maxmargin.parsing.treebank import read_trees
 from maxmargin.parsing.trees import Tree
+from parsing.test_forests import TREEBANK
 
 #: As in Penn files: an outer bracket, functions, a trace, several lines.
 PENN = [f"( {line.replace('(S (NP ', '(S (NP-SBJ-1 ', 1)})\n" for line in TREEBANK]

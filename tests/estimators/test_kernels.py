@@ -395,7 +395,7 @@ def test_a_function_is_not_saved(tmp_path):
         (lambda h, a: h["parameters"].update(kernel="linear"), "its weights have shape"),
         (lambda h, a: h.pop("kernel"), "lacks what a model needs"),
         (lambda h, a: a.pop("support_data"), "lacks what a model needs"),
-        (lambda h, a: a["support_indices"].__setitem__(0, 99), "lacks what a model needs"),
+        (lambda h, a: a["support_indices"].__setitem__(0, 99), "row 0 has an entry in column 99"),
         (lambda h, a: a["support_data"].__setitem__(0, np.nan), "must be finite"),
         (lambda h, a: a.update(support_vectors=np.ones((1, 2))), r"support vectors have shape \(1, 2\)"),
     ],

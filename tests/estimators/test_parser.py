@@ -4,8 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from inference.test_cky import enumerate_derivations
-from problems.test_parse_forests import TREEBANK, Enumerated, optimum
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -20,6 +18,8 @@ from maxmargin.parsing.grammar import induce, pcfg_weights
 from maxmargin.parsing.oracle import ParseOracle
 from maxmargin.parsing.trees import Tree
 from maxmargin.solvers import BCFW, OneSlack
+from parsing.test_chart import enumerate_derivations
+from parsing.test_forests import TREEBANK, Enumerated, optimum
 
 TREES = [Tree.parse(line) for line in TREEBANK]
 SENTENCES = [tree.words() for tree in TREES]

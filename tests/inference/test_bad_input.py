@@ -22,7 +22,7 @@ def random_scores(graphs, seed=0):
 
 def test_a_graph_too_wide():
     edges = [(i, j) for i in range(40) for j in range(i)]
-    with pytest.raises(TooLargeError, match=r"Example 0: its graph has an induced width of 39 .* at most"):
+    with pytest.raises(TooLargeError, match=r"Example 0: its graph has an induced width of at least 39 .* at most"):
         JunctionTree().maximise(labels(40, edges), random_scores(labels(40, edges)))
     with pytest.raises(TooLargeError, match="Example 0"):
         Exhaustive().maximise(labels(40, edges), random_scores(labels(40, edges)))

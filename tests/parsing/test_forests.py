@@ -7,7 +7,6 @@ import clarabel
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from inference.test_cky import brackets_of, count_derivations, enumerate_derivations
 
 from maxmargin.errors import DataError, OptionError, TooLargeError
 from maxmargin.parsing.forests import BUCKETS, SPAN_FEATURES, ParseForests
@@ -15,6 +14,7 @@ from maxmargin.parsing.grammar import Grammar, induce
 from maxmargin.parsing.trees import Tree
 from maxmargin.solvers import BCFW, ExcessiveGap, Extragradient, FrankWolfe, Perceptron, Status, Subgradient
 from maxmargin.solvers.oracles.max_oracle import oracle_of
+from parsing.test_chart import brackets_of, count_derivations, enumerate_derivations
 
 TREEBANK = """
 (S (NP (DT the) (NN dog)) (VP (VBZ sees) (NP (DT the) (NN cat))))

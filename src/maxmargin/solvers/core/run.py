@@ -156,7 +156,10 @@ class Run(ABC, Generic[S]):
     def result(self, now: S, status: Status) -> Result:
         """The outcome: the weights of the best primal value and the best bounds seen."""
         dual, gap, certificate = min(now.dual, now.primal), now.gap, self.certificate
-        if gap < 0.0:
+        if gap < 0.0 and certificate == "none":
+            # What an oracle that misses takes for the primal value may be too small.
+            gap = 0.0
+        elif gap < 0.0:
             dual, gap, certificate = -math.inf, math.inf, "none"
             warnings.warn(
                 f"The bounds crossed (primal {now.primal!r}, dual {now.dual!r}): rounding is larger than what is left of the gap, "
