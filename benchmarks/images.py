@@ -33,6 +33,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from maxmargin.datasets import fetch_msrc21
+from maxmargin.inference import LinearProgram
 from maxmargin.inference.batches import predict
 from maxmargin.inference.choice import choose
 from maxmargin.problems import graph_problem
@@ -106,7 +107,7 @@ def compare(model, options):
         f"{problem.example_factors[-1]} edges, {problem.n_weights} weights, C = {C:g}; {options.seconds:g} s a run; "
         f"predictions by {engine.name}\n"
     )
-    solvers = {"BCFW, HiGHS": BCFW("linear_program"), "BCFW": BCFW(), "SoftBCFW": SoftBCFW()}
+    solvers = {"BCFW, HiGHS": BCFW(LinearProgram(warm=True)), "BCFW": BCFW(), "SoftBCFW": SoftBCFW()}
     print(
         f"| {'solver':26} | certificate | passes | seconds | checks |   primal |     dual |      gap | gap/primal ",
         end="",

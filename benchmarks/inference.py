@@ -241,7 +241,7 @@ def all_labeling_scores(batch):
 def lp(options):
     batches = [random_batch(f"random, {n} labels", n, complete(n), options.problems, seed=n) for n in (14, 30)]
     batches += [trained_batch(name, options) for name in ("Yeast", "RCV1")]
-    cut, program = GraphCut(), LinearProgram()
+    cut, program = GraphCut(), LinearProgram(warm=True)
     print(f"{options.problems} complete graphs, {options.repeats} repeats: microseconds a problem, median (from - to)")
     print(f"{'':20} {'open labels':>11} {'graph_cut':>26} {'linear_program':>30} {'ratio':>22}")
     figure, axes = plt.subplots(figsize=(8, 0.9 + 0.8 * len(batches)))

@@ -35,7 +35,7 @@ import scipy.sparse as sp
 from sklearn.metrics import f1_score
 
 from maxmargin.datasets import fetch_rcv1subset1, fetch_yeast
-from maxmargin.inference import GraphCut
+from maxmargin.inference import GraphCut, LinearProgram
 from maxmargin.inference.batches import predict
 from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
 from maxmargin.solvers import BCFW, DLPW, Callback, SoftBCFW
@@ -167,7 +167,7 @@ def compare(data, options):
     solvers = {
         "SoftBCFW": SoftBCFW(),
         "BCFW, graph cuts": BCFW("graph_cut"),
-        reference: BCFW("linear_program"),
+        reference: BCFW(LinearProgram(warm=True)),
         "DLPW": DLPW(),
         "DLPW, smooth": DLPW(smoothing=SMOOTHING),
     }

@@ -183,11 +183,11 @@ def test_a_subset_has_the_bounds_of_the_whole():
     check_real(graphs.take(chosen), part, engine.maximise(graphs.take(chosen), part))
 
 
+@pytest.mark.parametrize("engine", [LinearProgram(), LinearProgram(warm=True)], ids=["fixed", "warm"])
 @pytest.mark.parametrize("forbidden", [False, True])
-def test_warm_starts_do_not_change_answers(forbidden):
+def test_warm_starts_do_not_change_answers(forbidden, engine):
     rng = np.random.default_rng(8)
     graphs = random_problem(rng, kind="loopy", n_examples=10, max_variables=6, forbidden=forbidden)
-    engine = LinearProgram()
     for _ in range(4):
         scores = random_scores(rng, graphs)
         warm, fresh = engine.maximise(graphs, scores), LinearProgram().maximise(graphs, scores)
@@ -309,11 +309,11 @@ def test_missing_highspy_is_a_sentence(monkeypatch):
 
 def test_copies_have_the_options_and_models_of_their_own():
     graphs, scores = complete_graphs(np.random.default_rng(0), 3, 2)
-    engine = LinearProgram(limit=1000)
+    engine = LinearProgram(limit=1000, warm=True)
     assert isinstance(engine, Engine)
     assert engine.name == "linear_program"
     assert not engine.exact
     first = engine.relax(graphs, scores)
     for other in (copy.deepcopy(engine), pickle.loads(pickle.dumps(engine))):
-        assert other.limit == 1000
+        assert (other.limit, other.warm) == (1000, True)
         np.testing.assert_allclose(other.relax(graphs, scores).bounds, first.bounds, rtol=0, atol=TOLERANCE)

@@ -25,10 +25,12 @@ feasible, so the rounded labeling may be forbidden; its value is then -inf.
 All examples of one structure share one HiGHS model: only costs change, and within a call the (dual) simplex method goes
 on from the last basis. Where several vertices are optimal, which one comes back may depend on the examples before it in
 the same call; the bound does not. Each call begins from the same basis, so that answers do not depend on earlier calls,
-and a run that goes on from a checkpoint has the bits of one that was not interrupted.
-A model has a column per state and joint state, a row per variable
-and factor, and ``sum_{i in c} (K_i - 1)`` more rows per factor c. On complete graphs of binary labels the number of
-pivots grows about linearly with the rows, and the time a little faster.
+and a run that goes on from a checkpoint has the bits of one that was not interrupted; ``warm=True`` goes on from the last
+basis of the last call, which is about twice as fast in training.
+
+A model has a column per state and joint state, a row per variable and factor, and ``sum_{i in c} (K_i - 1)`` more rows
+per factor c. On complete graphs of binary labels the number of pivots grows about linearly with the rows, and the time a
+little faster.
 """
 
 from __future__ import annotations
@@ -85,20 +87,24 @@ class LinearProgram:
         Largest number of columns (states and joint states) of an example.
     rounding : "half-up", "unary" or "repair"
         How `maximise` rounds (rounding.py); "repair" may change every variable.
+    warm : bool
+        Start each program from the basis of the last one, whichever call that was in. That takes about half the time in training,
+        but among equally good vertices the answer then depends on earlier calls, so that runs do not resume to the bit.
     """
 
     name = "linear_program"
     exact = False
 
-    def __init__(self, limit: int = 2_000_000, rounding: str = "repair") -> None:
+    def __init__(self, limit: int = 2_000_000, rounding: str = "repair", warm: bool = False) -> None:
         self.limit = limit
+        self.warm = warm
         self.rounding = check_rounding(rounding)
         self._models = once_per_structures(lambda graphs: _Models())
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[LinearProgram], tuple[int, str]]:
+    def __reduce__(self) -> tuple[type[LinearProgram], tuple[int, str, bool]]:
         # Models live in C++ and are cheap to build again, so copies start without.
-        return type(self), (self.limit, self.rounding)
+        return type(self), (self.limit, self.rounding, self.warm)
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
         """Name the first example whose linear program is too large, or that has a structured factor."""
@@ -145,7 +151,7 @@ class LinearProgram:
                     raise_infeasible(graphs, scores, m)
                 s = int(graphs.structure_of[m])
                 model = models.of(s, graphs, highs, self.limit)
-                if s not in used:
+                if s not in used and not self.warm:
                     model.reset()
                     used.add(s)
                 status = model.solve(theta)
