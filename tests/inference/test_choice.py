@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maxmargin.inference import choose, choose_marginals, choose_oracle
+from maxmargin.inference import JunctionTree, choose, choose_marginals, choose_oracle
 from maxmargin.problems import FactorGraphs, Features, Structure, Template, graph_problem, multi_label_problem
 
 
@@ -55,3 +55,14 @@ def test_forbidden_joint_states_keep_cuts_away():
     one = Features.constant()
     problem = FactorGraphs([structure], [0], [Template([-1, 0])], [pair], one, one, [0], [0])
     assert choose(problem)[0].name == "dual_decomposition"
+
+
+def test_no_elimination_order_is_looked_for_in_large_pictures(monkeypatch):
+    def refusal(self, graphs):
+        raise AssertionError("an order was looked for")
+
+    picture = grid(150, 4)
+    cycle = labels(11_000, [(i, (i + 1) % 11_000) for i in range(11_000)])
+    assert choose_marginals(cycle)[0].name == "junction_tree"
+    monkeypatch.setattr(JunctionTree, "refusal", refusal)
+    assert choose(picture)[0].name == choose_oracle(picture)[0].name == "dual_decomposition"

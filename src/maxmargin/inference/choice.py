@@ -29,6 +29,9 @@ from maxmargin.problems.factor_graphs import FactorGraphs
 #: Labelings, and entries of clique tables, of an example for which exactness counts as cheap; and cliques that take at most so
 #: many times the room of the score tables themselves, as those of a chain with factors over three tags.
 CHEAP_LABELINGS, CHEAP_ENTRIES, CHEAP_RATIO = 2**10, 2**15, 4
+#: Variables of an example above which an elimination order is looked for only if there are few cycles, at most this share of the
+#: variables: for a picture of 500 x 500 pixels it takes half a minute to find that there is no good one.
+LARGE, FEW_CYCLES = 10_000, 0.01
 
 
 def choose(graphs: FactorGraphs) -> tuple[Engine, str]:
@@ -65,8 +68,21 @@ def exact_engine(graphs: FactorGraphs) -> tuple[Engine, str] | None:
         return Trees(), "no graph has a cycle"
     if Exhaustive(CHEAP_LABELINGS).refusal(graphs) is None:
         return Exhaustive(CHEAP_LABELINGS), f"no example has more than {CHEAP_LABELINGS} labelings"
+    if _many_cycles(graphs):
+        return None
     own = int((np.diff(graphs.example_states) + np.diff(graphs.example_tables)).max())
     tree = JunctionTree(max(CHEAP_ENTRIES, CHEAP_RATIO * own))
     if tree.refusal(graphs) is None:
         return tree, f"the induced width is small, {int(np.max(tree.width(graphs)))}"
     return None
+
+
+def _many_cycles(graphs: FactorGraphs) -> bool:
+    """Whether a large example has so many cycles that no small width is to be hoped for."""
+    for s in np.unique(graphs.structure_of):
+        structure = graphs.structures[s]
+        n = len(structure.variable_templates)
+        # Each factor could join `arity` parts into one; what it does beyond closes cycles.
+        if n > LARGE and structure.arity.sum() - len(structure.arity) - n > FEW_CYCLES * n:
+            return True
+    return False
