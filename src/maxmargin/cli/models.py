@@ -66,7 +66,7 @@ def _check_objective(solver: str, objective: str) -> None:
     """Refuse a solver that does not train this objective."""
     from maxmargin.solvers import SOLVERS
 
-    trains = {name: getattr(one, "objectives", ("margin",)) for name, one in SOLVERS.items()}
+    trains = {name: one.objectives for name, one in SOLVERS.items()}
     if objective not in trains.get(solver, (objective,)):
         able = ", ".join(sorted(name for name, found in trains.items() if objective in found))
         raise OptionError(

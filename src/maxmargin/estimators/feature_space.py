@@ -41,7 +41,7 @@ from maxmargin.sparse import checked_csr
 
 KERNELS = ("linear", "rbf", "poly", "precomputed")
 #: Solvers that need products with the kernel's matrix, and never a part of it.
-BLOCK_SOLVERS = tuple(name for name, one in SOLVERS.items() if getattr(one, "kernel_blocks", False))
+BLOCK_SOLVERS = tuple(name for name, one in SOLVERS.items() if one.kernel_blocks)
 #: Solvers that leave norms and inner products of weights to the problem, which knows what they are with a kernel.
 KERNEL_SOLVERS = tuple(name for name, one in SOLVERS.items() if one.kernels or name in BLOCK_SOLVERS)
 #: Most bytes of a matrix of all pairs of training rows.

@@ -20,10 +20,8 @@ from maxmargin.estimators.labels import score_weights
 from maxmargin.problems.python_problem import PythonProblem, ask, named, outputs
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.choice import choose_solver
+from maxmargin.solvers.core.capabilities import able, missing
 from maxmargin.solvers.core.result import Result
-from maxmargin.solvers.frank_wolfe.frank_wolfe import FrankWolfe
-from maxmargin.solvers.online.perceptron import Perceptron
-from maxmargin.solvers.online.subgradient import Subgradient
 
 
 class StructuredSVM(BaseEstimator):
@@ -155,22 +153,16 @@ class StructuredSVM(BaseEstimator):
 
 
 def _solver(chosen: Any, problem: PythonProblem) -> Any:
-    """A solver that asks for a max-oracle and nothing else."""
-    kinds: tuple[Any, ...] = (*SOLVERS.values(), FrankWolfe, Perceptron, Subgradient)
-    known = {one.name: one for one in kinds if _fits(one)}
+    """A solver that asks for no more than a model written in Python has."""
     if isinstance(chosen, str):
         if chosen == "auto":
             return choose_solver(problem)
-        if chosen in known:
-            return known[chosen]()
-    elif not isinstance(chosen, type) and hasattr(chosen, "solve") and _fits(chosen):
+        if chosen in able(problem):
+            return SOLVERS[chosen]()
+    elif not isinstance(chosen, type) and hasattr(chosen, "solve") and not missing(chosen, problem):
         return chosen
     name = getattr(chosen, "name", chosen)
     raise OptionError(
         f"solver={name!r} cannot train a model written in Python, of which only the most violated outputs are known; "
-        f"use one of: auto, {', '.join(sorted(known))}."
+        f"use one of: auto, {', '.join(able(problem))}."
     )
-
-
-def _fits(solver: Any) -> bool:
-    return tuple(getattr(solver, "requires", ())) == ("max-oracle",)

@@ -84,6 +84,9 @@ class ParseForests:
         Derivations of the trees: rows ``truth_start[m]:truth_start[m + 1]``.
     """
 
+    #: What solvers may ask of it (solvers/core/capabilities.py).
+    offers = ("max-oracle", "marginals", "features", "kernel matrix")
+
     def __init__(
         self,
         grammar: Grammar,

@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError
 from maxmargin.jit import kernel
-from maxmargin.problems.features import Features
+from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures
 from maxmargin.problems.layout import (
     F_ROW,
     F_SCOPE,
@@ -155,6 +155,16 @@ class FactorGraphs:
             self._check_labels()
 
     # ------------------------------------------------------------------------------------------------ shapes
+
+    @property
+    def offers(self) -> tuple[str, ...]:
+        """What solvers may ask of this problem (solvers/core/capabilities.py)."""
+        all_but = ("local scores", "max-oracle", "marginals")
+        if isinstance(self.variable_features, KernelBlocks):
+            return all_but
+        if isinstance(self.variable_features, KernelFeatures):
+            return (*all_but, "kernel matrix")
+        return (*all_but, "kernel matrix", "features")
 
     @property
     def n_examples(self) -> int:

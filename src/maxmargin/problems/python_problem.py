@@ -114,6 +114,9 @@ class PythonProblem:
 
     has_labels = True
 
+    #: What solvers may ask of it (solvers/core/capabilities.py).
+    offers = ("max-oracle", "features", "kernel matrix")
+
     def __init__(self, X: Any, Y: Any, model: Any, sample_weight: ArrayLike | None = None) -> None:
         check_model(model)
         self.X, self.Y, self.model = list(X), list(Y), model

@@ -6,6 +6,7 @@ from typing import Any
 
 from maxmargin.errors import OptionError
 from maxmargin.solvers.choice import choose_solver
+from maxmargin.solvers.core.capabilities import SOLVERS
 from maxmargin.solvers.cutting_planes.bundle import BundleMethod
 from maxmargin.solvers.cutting_planes.n_slack import NSlack
 from maxmargin.solvers.cutting_planes.one_slack import OneSlack
@@ -21,26 +22,11 @@ from maxmargin.solvers.online.subgradient import Subgradient
 from maxmargin.solvers.soft.dlpw import DLPW
 from maxmargin.solvers.soft.soft_bcfw import SoftBCFW
 
-#: All solvers by name.
-SOLVERS: dict[str, type[Any]] = {
-    one.name: one
-    for one in (
-        BCFW,
-        BundleMethod,
-        DLPW,
-        ExcessiveGap,
-        ExponentiatedGradient,
-        Extragradient,
-        FrankWolfe,
-        LBFGS,
-        NSlack,
-        OneSlack,
-        Perceptron,
-        SMO,
-        SoftBCFW,
-        Subgradient,
-    )
-}
+for one in (
+    BCFW, BundleMethod, DLPW, ExcessiveGap, ExponentiatedGradient, Extragradient, FrankWolfe, LBFGS, NSlack, OneSlack, Perceptron,
+    SMO, SoftBCFW, Subgradient,
+):  # fmt: skip
+    SOLVERS[one.name] = one
 
 
 def make_solver(solver: Any, problem: Any, objective: str = "margin") -> Any:
@@ -61,8 +47,8 @@ def make_solver(solver: Any, problem: Any, objective: str = "margin") -> Any:
             raise OptionError(f'solver={solver!r} is not known; use "auto" or one of: {", ".join(sorted(SOLVERS))}.')
         made = SOLVERS[solver]()
         if objective != getattr(made, "objective", "margin"):
-            if objective not in getattr(made, "objectives", ("margin",)):
-                able = [name for name, one in SOLVERS.items() if objective in getattr(one, "objectives", ("margin",))]
+            if objective not in made.objectives:
+                able = [name for name, one in SOLVERS.items() if objective in one.objectives]
                 raise OptionError(
                     f'The solver "{solver}" is not for objective={objective!r}; use "auto" or one of: {", ".join(sorted(able))}.'
                 )
@@ -77,3 +63,6 @@ def make_solver(solver: Any, problem: Any, objective: str = "margin") -> Any:
             f"objective={objective!r}, but the solver given is for objective={getattr(solver, 'objective', 'margin')!r}."
         )
     return solver
+
+
+__all__ = ["SOLVERS", "make_solver"]

@@ -20,7 +20,7 @@ from maxmargin.errors import OptionError
 from maxmargin.formats.atomic import check_writable
 from maxmargin.parallel.threads import Stopped, n_threads, stopping
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.features import KernelFeatures
+from maxmargin.solvers.core.capabilities import check_fit
 from maxmargin.solvers.core.checkpoint import data_key, fingerprint, load_state, structure_key
 from maxmargin.solvers.core.interrupt import Interruptible
 from maxmargin.solvers.core.monitor import Monitor, Silent
@@ -46,8 +46,10 @@ class Solver(ABC):
     """An algorithm and its options; what is stored by the constructor is all there is."""
 
     name = ""
-    #: What a solver asks of a problem: "local scores", "max-oracle" or "marginals".
+    #: What a solver asks of a problem (capabilities.py): "local scores", "max-oracle" or "marginals".
     requires: tuple[str, ...] = ()
+    #: What it minimises: the mean hinge, the negative log-likelihood, or either, as its option `objective` says.
+    objectives: tuple[str, ...] = ("margin",)
     #: Whether a state fits other data on the same graphs, too. A run on anything else begins afresh.
     portable = False
     #: Whether it can train on features that are known by a kernel alone; and if the matrix is never held whole (`KernelBlocks`).
@@ -114,15 +116,7 @@ class Solver(ABC):
         deadline = math.inf if max_seconds is None else started + max_seconds
         if not getattr(problem, "has_labels", True):
             raise OptionError("This problem has no labels to learn from.")
-        if isinstance(getattr(problem, "variable_features", None), KernelFeatures) and not self.kernels:
-            raise OptionError(
-                f'The solver "{self.name}" needs features, not a kernel; use "bcfw", "soft-bcfw" or "one-slack".'
-            )
-        if "local scores" in self.requires and not isinstance(problem, FactorGraphs):
-            raise OptionError(
-                f'The solver "{self.name}" needs the score tables of factor graphs, which this problem does not have; '
-                'use "bcfw", "frank-wolfe", "subgradient" or "perceptron", which ask its oracle.'
-            )
+        check_fit(self, problem)
         self.check_options(problem)
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
         run.tol = tol

@@ -1,0 +1,52 @@
+"""What solvers declare, what problems offer, and the sentence where the two do not fit.
+
+A solver's class says what it needs (`requires`), which objectives it minimises (`objectives`), and what it makes of kernels
+(`kernels`, `kernel_blocks`). A problem says what it has (`offers`). Refusals, the choices of the command line and the tables of the
+documentation are made from these declarations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from maxmargin.errors import OptionError
+
+#: What a solver may need of a problem, in words.
+NEEDS = {
+    "local scores": "the score tables of factor graphs",
+    "max-oracle": "the most violated labelings",
+    "marginals": "marginals",
+    "features": "features (a kernel has none)",
+    "kernel matrix": "a kernel whose matrix is held",
+}
+
+#: All solvers by name; registry.py fills it.
+SOLVERS: dict[str, type[Any]] = {}
+
+
+def needs(solver: Any) -> tuple[str, ...]:
+    """All that a solver, or its class, asks of a problem."""
+    kernel = () if solver.kernel_blocks else ("kernel matrix",) if solver.kernels else ("features",)
+    return (*solver.requires, *kernel)
+
+
+def missing(solver: Any, problem: Any) -> list[str]:
+    """What a solver needs and a problem does not have. A problem that declares nothing is taken to have all."""
+    offered = getattr(problem, "offers", tuple(NEEDS))
+    return [need for need in needs(solver) if need not in offered]
+
+
+def able(problem: Any, objective: str = "margin") -> list[str]:
+    """The names of the solvers that can train on a problem."""
+    return sorted(name for name, one in SOLVERS.items() if objective in one.objectives and not missing(one, problem))
+
+
+def check_fit(solver: Any, problem: Any) -> None:
+    """Refuse a problem that lacks what the solver needs, in a sentence that says what is missing and who would do."""
+    lacks = missing(solver, problem)
+    if lacks:
+        would = ", ".join(f'"{name}"' for name in able(problem, getattr(solver, "objective", "margin")))
+        raise OptionError(
+            f'The solver "{solver.name}" needs {" and ".join(NEEDS[need] for need in lacks)}, which this problem does not '
+            f"have; {f'use one of: {would}' if would else 'no solver can do without'}."
+        )
