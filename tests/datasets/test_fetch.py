@@ -187,8 +187,8 @@ def test_msrc21(tmp_path):
 
 def test_where_data_is_looked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("MAXMARGIN_DATA", str(tmp_path / "env"))
-    assert fetch._data_directory(tmp_path) == tmp_path
-    assert fetch._data_directory(None) == tmp_path / "env"
+    assert fetch.data_directory(tmp_path) == tmp_path
+    assert fetch.data_directory(None) == tmp_path / "env"
     monkeypatch.delenv("MAXMARGIN_DATA")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     for platform, variable, default in [
@@ -197,8 +197,8 @@ def test_where_data_is_looked_for(tmp_path, monkeypatch):
     ]:
         monkeypatch.setattr(fetch.sys, "platform", platform)
         monkeypatch.setenv(variable, str(tmp_path / "cache"))
-        assert fetch._data_directory(None) == tmp_path / "cache" / "maxmargin"
+        assert fetch.data_directory(None) == tmp_path / "cache" / "maxmargin"
         monkeypatch.delenv(variable)
-        assert fetch._data_directory(None) == default / "maxmargin"
+        assert fetch.data_directory(None) == default / "maxmargin"
     monkeypatch.setattr(fetch.sys, "platform", "darwin")
-    assert fetch._data_directory(None) == tmp_path / "Library" / "Caches" / "maxmargin"
+    assert fetch.data_directory(None) == tmp_path / "Library" / "Caches" / "maxmargin"

@@ -148,7 +148,7 @@ class Solver(ABC):
                 now = run.begin(earlier)
             now.data, now.relaxed = data, run.certificate == "relaxed"
             # Of sums of a few thousand terms, and of one over all examples.
-            now.rounding = 2.0**-52 * (4096 + problem.n_examples)
+            now.rounding = 2.0**-52 * (4096 + getattr(problem, "n_examples", 0))
         saved = jit.clock()
         status = run.verdict(now, tol, max_passes) if resumed else None
         if status is not None and now.n_passes not in now.history.get("n_passes", []):
