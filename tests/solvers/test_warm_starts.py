@@ -47,7 +47,7 @@ def pairs_of_labels(edges):
 
 def one_column_negated(sign):
     rng = np.random.default_rng(3)
-    X = rng.normal(size=(16_000, 20))
+    X = rng.normal(size=(8_000, 20))
     y = X[:, 7] + 0.5 * rng.normal(size=len(X)) > 0
     X[:, 7] *= sign
     return binary_problem(X, y.astype(int))
@@ -67,7 +67,7 @@ CHANGES = {
 @pytest.mark.parametrize("solver", DUAL, ids=lambda one: one.name)
 def test_a_state_of_other_data_certifies_nothing_false(solver, change):
     before, after = (make() for make in CHANGES[change])
-    passes = 15 if change == "a column" else 100
+    passes = 8 if change == "a column" else 100
     earlier = solver.solve(before, C=10.0, max_passes=passes)
     result = solver.solve(after, C=10.0, max_passes=passes, state=earlier.state)
     bound = min(one.solve(after, C=10.0, tol=1e-4, max_passes=300).primal for one in (BCFW(), OneSlack()))
