@@ -1,0 +1,119 @@
+"""Where the seconds of a first use go: cold fit and predict of each estimator, and the functions that take longest to compile.
+
+    python benchmarks/compiling.py                       all tasks, each in a process of its own with an empty cache
+    python benchmarks/compiling.py --task chain --top 20
+
+Own seconds are those of a function without what it calls. No data is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+
+TASKS = ("binary", "multi-class", "multi-label", "chain", "graph", "parser")
+
+
+def fit_and_predict(task: str) -> None:
+    import numpy as np
+
+    import maxmargin as mm
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 4))
+    if task == "binary":
+        mm.BinarySVM().fit(X, rng.integers(0, 2, 30)).predict(X)
+    elif task == "multi-class":
+        mm.MultiClassSVM().fit(X, np.arange(30) % 3).predict(X)
+    elif task == "multi-label":
+        mm.MultiLabelSVM().fit(X, rng.integers(0, 2, (30, 4))).predict(X)
+    elif task == "chain":
+        words = [X[:10], X[10:20], X[20:]]
+        mm.ChainSVM().fit(words, [np.arange(10) % 3] * 3).predict(words)
+    elif task == "graph":
+        ring = [[0, 1], [1, 2], [2, 3], [3, 0]]
+        graphs = [(X[4 * k : 4 * k + 4], ring) for k in range(7)]
+        mm.GraphSVM().fit(graphs, [np.arange(4) % 3] * 7).predict(graphs)
+    else:
+        trees = [
+            mm.Tree.parse("(S (NP (D the) (N dog)) (VP (V ran)))"),
+            mm.Tree.parse("(S (NP (N dogs)) (VP (V ran)))"),
+        ]
+        mm.ParserSVM(rare=0).fit(trees).predict([["the", "dog", "ran"]])
+
+
+def measure(task: str) -> None:
+    """In a process with an empty cache: print seconds and the functions that were compiled."""
+    from numba.core import event
+
+    import maxmargin
+
+    class Listener(event.Listener):
+        def __init__(self) -> None:
+            self.open: list[list[float]] = []
+            self.own: dict[str, float] = defaultdict(float)
+            self.all: dict[str, float] = defaultdict(float)
+            self.count: dict[str, int] = defaultdict(int)
+
+        def on_start(self, event) -> None:
+            self.open.append([time.perf_counter(), 0.0])
+
+        def on_end(self, event) -> None:
+            began, inside = self.open.pop()
+            took = time.perf_counter() - began
+            function = event.data["dispatcher"].py_func
+            name = f"{function.__module__.removeprefix('maxmargin.')}.{function.__name__}"
+            self.own[name] += took - inside
+            self.all[name] += took
+            self.count[name] += 1
+            if self.open:
+                self.open[-1][1] += took
+
+    listener = Listener()
+    event.register("numba:compile", listener)
+    began = time.perf_counter()
+    fit_and_predict(task)
+    seconds = time.perf_counter() - began
+    rows = [(own, listener.all[name], listener.count[name], name) for name, own in listener.own.items()]
+    print(json.dumps({"version": maxmargin.__version__, "seconds": seconds, "rows": sorted(rows, reverse=True)}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--task", choices=TASKS, nargs="+", default=TASKS)
+    parser.add_argument("--top", type=int, default=8)
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.inside:
+        measure(arguments.task[0])
+        return
+    for task in arguments.task:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, __file__, "--inside", "--task", task]
+            environment = os.environ | {"MAXMARGIN_CACHE_DIR": folder}
+            times, rows = [], []
+            for _ in range(2):
+                began = time.perf_counter()
+                done = subprocess.run(
+                    command, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                )
+                times.append(time.perf_counter() - began)
+                found = json.loads(done.stdout)
+                rows = found["rows"] or rows
+                times.append(found["seconds"])
+        print(
+            f"{task}: first fit and predict {times[1]:.1f} s ({times[0]:.1f} with imports), next process {times[3]:.1f} s "
+            f"({times[2]:.1f}); {len(rows)} functions compiled"
+        )
+        for own, inclusive, count, name in rows[: arguments.top]:
+            print(f"  {own:6.2f} s own  {inclusive:6.2f} s with calls  {count} x  {name}")
+
+
+if __name__ == "__main__":
+    main()
