@@ -123,3 +123,10 @@ def test_strings_of_numbers_that_are_no_characters(tmp_path):
     write_model(tmp_path / "x.mm", {}, {"names": names})
     with pytest.raises(ModelFileError, match="the array 'names' has numbers in its strings that are no characters"):
         read_model(tmp_path / "x.mm")
+
+
+def test_chains_of_nodes_are_limited_in_training():
+    """A parser compared all brackets of a chain with all of the truth: no answer for 300,000 nested brackets."""
+    n = 300_000
+    with pytest.raises(DataError, match="Tree 0: a chain of 300000 nodes stands over a single subtree; at most 10000"):
+        mm.ParserSVM().fit(["(S " * n + "(A b" + ")" * (n + 1)])

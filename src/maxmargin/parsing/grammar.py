@@ -47,6 +47,8 @@ BEGIN, END, SYMBOL, RULE, SPLIT = range(5)
 # The kinds of rules, in the order of their numbers.
 BINARY, UNARY, LEXICAL = range(3)
 
+#: Most nodes of a chain over a single subtree: its brackets are compared with those of the truth, one by one.
+MOST_CHAIN = 10_000
 UNKNOWN = "UNK"
 # Characters of a word to those of its shape; all others stand for themselves.
 _SHAPES = ((re.compile(r"[^\W\d_]"), lambda m: "A" if m[0] != m[0].lower() else "a"), (re.compile(r"\d"), "9"))
@@ -430,6 +432,11 @@ def _steps(tree: Tree, markov: int | None, parent: bool) -> Iterator[_Step]:
             while not bottom.is_tag and len(bottom.children) == 1:
                 between.append(bottom.label)
                 above, bottom = bottom.label, bottom.children[0]
+            if len(between) > MOST_CHAIN:
+                raise DataError(
+                    f"a chain of {len(between)} nodes stands over a single subtree; at most {MOST_CHAIN} are possible "
+                    "(maxmargin.problems.grammar.MOST_CHAIN)."
+                )
             if above is not None:
                 top, name = name, _annotated(bottom, above if parent else None)
                 yield UNARY, (top, name, tuple(between[1:])), node.label, begin, end, -1
