@@ -435,7 +435,7 @@ def _steps(tree: Tree, markov: int | None, parent: bool) -> Iterator[_Step]:
             if len(between) > MOST_CHAIN:
                 raise DataError(
                     f"a chain of {len(between)} nodes stands over a single subtree; at most {MOST_CHAIN} are possible "
-                    "(maxmargin.problems.grammar.MOST_CHAIN)."
+                    "(maxmargin.parsing.grammar.MOST_CHAIN)."
                 )
             if above is not None:
                 top, name = name, _annotated(bottom, above if parent else None)
