@@ -2,7 +2,7 @@
 
     python benchmarks/cutting.py [--part table scaling threads ocr cache] [--data covtype treebank words] [--data-home DIR]
 
-The experiments of Joachims, Finley and Yu (Cutting), section 5, on the data at hand:
+The experiments of Joachims, Finley and Yu (2009), section 5, on the data at hand:
 
 - covtype: 581,012 rows, 54 features scaled to [0, 1], 7 classes, loss 0 or 1 (theirs was 0 or 100, and their C 100 times ours).
 - treebank: the 3,914 sentences of the sample without traces, 45 tags; word, prefixes, suffixes and length of a position and of its

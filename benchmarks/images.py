@@ -7,7 +7,7 @@ are left out. C = 100, and the task loss is the fraction of wrong superpixels.
 
 - *potts*: some 54 superpixels an image; neighbours of equal class score a weight for each of the edge's six features. These
   graphs have cycles.
-- *levels*, after section 6 of Soft: some 157 fine superpixels, each joined to the nearest of the coarse ones, with one weight for
+- *levels*, after Meshi et al.: some 157 fine superpixels, each joined to the nearest of the coarse ones, with one weight for
   equal classes. Positions are two of the features. Every graph is a forest of stars, so all certificates are exact.
 
 Three solvers: BCFW with the engine it chooses (dual decomposition, whose bounds and labelings bracket the exact problem;

@@ -3,7 +3,7 @@
     python benchmarks/quadratic.py --record DIR [--data-home DIR]      # some minutes; writes DIR/<name>.npz
     python benchmarks/quadratic.py --compare DIR
 
-*record* runs a plain 1-slack loop (Cutting, Algorithm 3) that keeps every plane, to a gap of --share of the primal value or
+*record* runs a plain 1-slack loop (cutting.py) that keeps every plane, to a gap of --share of the primal value or
 --planes planes: chains of letters (fold 0, number of wrong letters), 20,000 rows of covtype, reuters, and Yeast with all pairs of
 labels. A recording is the Gram matrix of the planes in the order they came, their constants and kappa = C: the programs of the
 run are its leading blocks.

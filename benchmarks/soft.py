@@ -1,4 +1,4 @@
-"""Gap against seconds: Algorithm 1 of the paper Soft, and the default of this library, for rho in {0.1, 1, 10}.
+"""Gap against seconds: Algorithm 1 of Meshi, Srebro and Hazan (2015), and the default of this library, for rho in {0.1, 1, 10}.
 
     python benchmarks/soft.py [--data yeast|synth2] [--data-home DIR] [--seconds 20] [--output benchmarks/output]
 

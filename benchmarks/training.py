@@ -2,7 +2,7 @@
 
     python benchmarks/training.py [--data yeast rcv1] [--part compare rho size] [--figures DIR] [--data-home DIR]
 
-After section 6 of Meshi, Srebro and Hazan (Soft): a weight for each label and feature and one for each pair of labels, on Yeast
+After section 6 of Meshi, Srebro and Hazan (2015): a weight for each label and feature and one for each pair of labels, on Yeast
 (14 labels, lam = 0.01) and on RCV1 (the 30 most frequent labels, 5000 of the 6000 documents, lam = 3e-4). Both lam are for the
 number of wrong labels; the loss here is their fraction, so C = 1 / (labels x lam), and a rho of the paper's is labels x rho here.
 

@@ -9,7 +9,7 @@ once are unknown, and the task loss is that of brackets: a gap of 0.001 is 0.1 %
 - *sizes*: trees, rules and weights of each grammar.
 - *training*: calls of the oracle (one a sentence) and seconds to the gap: one-slack with a cache and without, as published (planes
   asked for at the programme's weights) and as is the default; n-slack; BCFW.
-- *caches*: one-slack as published with caches of f = 0, 1, 2, 5, 10 and 20 planes (Cutting, figures 1, 5 and 6).
+- *caches*: one-slack as published with caches of f = 0, 1, 2, 5, 10 and 20 planes (Joachims et al. 2009, figures 1, 5 and 6).
 - *f1*: brackets of the held-out sentences, by the trained model and by the maximum likelihood weights of the same grammar.
 - *folds*: the same over five folds by file, which has every sentence held out once; *f1* has no more than some 50. C is not
   chosen but given, and all settings are shown: the best of them was not chosen on other sentences than these.

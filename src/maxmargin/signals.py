@@ -15,7 +15,7 @@ STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(
 )
 
 
-class Stopped(KeyboardInterrupt):
+class StopSignal(KeyboardInterrupt):
     """A signal other than Ctrl-C asked to stop; `number` is the signal's."""
 
     def __init__(self, number: int) -> None:
@@ -40,4 +40,4 @@ def last_stop() -> signal.Signals:
 def raise_stopped(number: int, frame: FrameType | None) -> None:
     """A handler: end what is going on, with everything cleaned up on the way."""
     remember(number)
-    raise Stopped(number)
+    raise StopSignal(number)

@@ -30,7 +30,7 @@ from maxmargin.cli.exits import (
     say,
 )
 from maxmargin.errors import MaxMarginError, OptionError
-from maxmargin.signals import STOP_SIGNALS, Stopped, raise_stopped, remember
+from maxmargin.signals import STOP_SIGNALS, StopSignal, raise_stopped, remember
 
 _COMMANDS = {"train": train, "predict": predict, "evaluate": evaluate, "info": info}
 # Not every platform has all of these.
@@ -74,7 +74,7 @@ def _stoppable() -> Iterator[None]:
 
 def _explain(error: BaseException) -> int:
     """One sentence on the standard error, and the exit code."""
-    if isinstance(error, Stopped):
+    if isinstance(error, StopSignal):
         say(f"Stopped by {error} before there was a model; nothing was written.")
         return 128 + error.number
     if isinstance(error, KeyboardInterrupt):

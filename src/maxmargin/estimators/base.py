@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import numbers
 import os
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -191,11 +190,11 @@ class StructuredEstimator(BaseEstimator):
         """Set the attributes that `fit` would, from a model file."""
         restore_structured(self, header, arrays)
 
-    @abstractmethod
     def _restore_task(
         self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int
     ) -> int:
         """Set what this task added to a model file; returns how many weights there are, of blocks of a width."""
+        raise NotImplementedError
 
     def _check_parameters(self) -> None:
         """Refuse a parameter that cannot be, in a sentence that says what can."""

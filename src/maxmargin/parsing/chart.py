@@ -1,4 +1,4 @@
-"""Charts of weighted context-free grammars (CKY): the best derivation, the k best, and inside-outside, exact.
+"""Charts of weighted context-free grammars (CKY): the best score of every span and symbol, exact.
 
 Notation
 --------
@@ -23,13 +23,7 @@ are looked at, and no rule whose left symbol ends nowhere at k. Rows of symbols 
 chart takes 16 bytes a (span, symbol) at the most, and a fraction of that for large grammars. One chart serves all
 sentences of a call.
 
-No back pointers are kept. Derivations are read off lazily (Huang and Chiang, Better k-best Parsing, 2005, algorithm 3): a
-node, which is a top or a bottom of one span, looks through its rules and splits only when a derivation goes through it. Its
-k best edges wait in a list; when the best one leaves, it comes back with the next best derivation of its right part, or of
-its left part if the right one is still the best, so that each combination comes once.
-
-Marginals go from the root down (as in trees.py): a node's probability goes to its edges in proportion to exp(. / T), and is
-added to their parts. Nothing is divided out.
+No back pointers are kept: k_best.py reads derivations off the chart, inside_outside.py has marginals, parser.py asks both.
 
 Pruning, off by default, makes all this inexact: ``beam`` leaves only tops within so much of the span's best one, and
 ``coarse`` only the (span, symbol) whose coarse symbol has at least that posterior probability under a grammar of coarse

@@ -159,12 +159,12 @@ class FactorGraphs:
     @property
     def offers(self) -> tuple[str, ...]:
         """What solvers may ask of this problem (solvers/core/capabilities.py)."""
-        all_but = ("local scores", "max-oracle", "marginals")
+        graphs = ("local scores", "max-oracle", "marginals")
         if isinstance(self.variable_features, KernelBlocks):
-            return all_but
+            return graphs
         if isinstance(self.variable_features, KernelFeatures):
-            return (*all_but, "kernel matrix")
-        return (*all_but, "kernel matrix", "features")
+            return (*graphs, "kernel matrix")
+        return (*graphs, "kernel matrix", "features")
 
     @property
     def n_examples(self) -> int:

@@ -158,7 +158,7 @@ def test_a_warm_start_with_a_larger_c_keeps_the_weights(solver):
     before = solver.make_run(problem, 1.0, 0, 1)
     again = before.begin(first.state)
     np.testing.assert_allclose(now.w_v, again.w_v, atol=1e-12)
-    # DESIGN section 8: the gap grows by exactly (1 - lam' / lam) (l - lam |w|^2).
+    # The gap grows by exactly (1 - lam' / lam) (l - lam |w|^2).
     before.check(again)
     run.check(now)
     squared = float(np.vdot(now.w_v, now.w_v) + np.vdot(now.w_f, now.w_f))

@@ -1,17 +1,9 @@
-"""The main loop that all solvers share: pass, check, report, save, until there is a reason to stop.
+"""A run: one algorithm at work on one problem, and its state, which is all that a checkpoint holds.
 
-A solver is options and a name; `Solver.solve` makes a `Run`, which holds the problem's arrays and does the work. What changes
-during a run is the *state*, a dataclass of arrays and numbers that derives from `State`, so that a checkpoint is the state on
-disk and nothing else. A check bounds the optimum from both sides; checks come ever more rarely, as the run decides
-(``next_check``). A check that is not due (the run stops between two) leaves no trace in the checkpoint: a longer run would not
-have had it.
-
-Limits
-------
-Seconds are those of `jit.clock`, which stands still while kernels are compiled. `max_seconds` counts from the call of `solve`.
-When they are over, or Ctrl-C is pressed, the pass ends at the next example (parallel/threads.py), and a last check has one second
-more. A check that does not end by then is given up: what was certified before stays. A run that has no complete check at all
-says what is known of w = 0 without inference, or that it knows nothing (a primal of inf).
+`Solver.solve` (solver.py) makes a `Run`, which holds the problem's arrays, and asks it for passes and checks. What changes during a
+run is the *state*, a dataclass of arrays and numbers that derives from `State`. A check bounds the optimum from both sides; checks
+come ever more rarely, as the run decides (``next_check``). A check that is not due (the run stops between two) leaves no trace in
+the checkpoint: a longer run would not have had it.
 """
 
 from __future__ import annotations

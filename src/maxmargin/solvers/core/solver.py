@@ -2,6 +2,13 @@
 
 `Solver.solve` makes a `Run`, which holds the problem's arrays and does the work (run.py), and goes on, pass, check, report, save,
 until there is a reason to stop.
+
+Limits
+------
+Seconds are those of `jit.clock`, which stands still while kernels are compiled. `max_seconds` counts from the call of `solve`.
+When they are over, or Ctrl-C is pressed, the pass ends at the next example (parallel/threads.py), and a last check has one second
+more. A check that does not end by then is given up: what was certified before stays. A run that has no complete check at all
+says what is known of w = 0 without inference, or that it knows nothing (a primal of inf).
 """
 
 from __future__ import annotations

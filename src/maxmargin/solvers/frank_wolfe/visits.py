@@ -4,14 +4,13 @@ One visit of example m:
 
 1. Project the weights onto the example (z), and read off the slopes v of the planes it has.
 2. Cached planes first: if the best of them promises at least ``accept`` of the gap that the oracle last found here, and at least
-   ``floor`` (a share of the mean gap), the oracle is not asked (DESIGN section 8).
+   ``floor`` (a share of the mean gap), the oracle is not asked.
 3. Otherwise the oracle finds the plane of largest slope. Its slope minus the block's mean is the block's duality gap: exactly
    so with an exact oracle, and for the relaxed problem with a relaxed one.
 4. Improve the block over its planes (`improve_block`), and write the change of w once.
 
-The oracle is an argument: `TreeOracle` and `CutOracle` are asked inside the compiled loop, and `Given` holds planes that any
-engine has found before. Numba compiles `visit_blocks` once for each type of oracle. The kernel returns where it stopped, which is
-before the end only if the arena of planes is full.
+The oracle is an argument (oracles/compiled.py), and Numba compiles `visit_blocks` once for each type of it. The kernel returns
+where it stopped, which is before the end only if the arena of planes is full.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Max-oracles: the one question that solvers on any problem ask, and what they do when the user's code cannot answer.
+"""Max-oracles: the one question that solvers on any problem ask.
 
 The hinge of example m is a maximum over planes (problems/statistics.py), and the mean over examples is one again:
 

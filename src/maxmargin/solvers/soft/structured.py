@@ -13,7 +13,7 @@ which is all that the objective sees: with theta the scores of its parameters an
 where dF adds up the parameters that share a block of weights. y is the factor's own best labeling, by `structured_max`. For s a
 few labelings that have mass are remembered (`atoms` and their `mass`), and the rest of the distribution counts as one more:
 its mean is what is left of F_c and mu_c when the atoms are taken away. So an atom that has to make room is simply forgotten. With
-nothing remembered these are plain Frank-Wolfe steps, which crawl: on 60 random problems (tests/solvers/test_soft_structured.py)
+nothing remembered these are plain Frank-Wolfe steps, which crawl: on 60 random problems (tests/solvers/soft/test_structured.py)
 a gap of 1e-4 takes them 130 passes in the median and more than 20,000 at worst; with eight atoms, 39 and 336.
 To 1 % of a large problem (1000 examples, a budget over 30 labels) the two take equally long.
 
