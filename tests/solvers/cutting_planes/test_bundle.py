@@ -208,7 +208,7 @@ def test_options_are_checked_in_sentences(options, sentence):
 
 
 def test_problems_that_have_no_marginals():
-    with pytest.raises(OptionError, match='objective="log" needs features, not a kernel'):
+    with pytest.raises(OptionError, match=r'"bundle" needs features .a kernel has none'):
         BundleMethod("log").solve(multi_class_problem(KernelFeatures(np.eye(3)), [0, 1, 0], 2))
 
     class Sign(Model):
@@ -224,7 +224,7 @@ def test_problems_that_have_no_marginals():
         def predict(self, x, w):
             return 1
 
-    with pytest.raises(OptionError, match="A PythonProblem has no marginals"):
+    with pytest.raises(OptionError, match='"bundle" needs marginals, which this problem does not have'):
         BundleMethod("log").solve(PythonProblem([1.0, 2.0], [1, -1], Sign()))
 
 

@@ -227,6 +227,6 @@ def test_options_are_checked_in_sentences(options, sentence):
 def test_kernels_are_refused():
     problem = multi_class_problem(KernelFeatures(np.eye(3)), [0, 1, 0], 2)
     with pytest.raises(
-        OptionError, match=r'The solver "n-slack" needs features \(a kernel has none\), .*; use .*"one-slack"'
+        OptionError, match=r'The solver "n-slack" needs features \(a kernel has none, .*; use .*"one-slack"'
     ):
         NSlack().solve(problem)

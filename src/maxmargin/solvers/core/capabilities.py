@@ -16,7 +16,7 @@ NEEDS = {
     "local scores": "the score tables of factor graphs",
     "max-oracle": "the most violated labelings",
     "marginals": "marginals",
-    "features": "features (a kernel has none)",
+    "features": "features (a kernel has none, but n_basis makes some)",
     "kernel matrix": "a kernel whose matrix is held",
 }
 
@@ -24,21 +24,27 @@ NEEDS = {
 SOLVERS: dict[str, type[Any]] = {}
 
 
-def needs(solver: Any) -> tuple[str, ...]:
-    """All that a solver, or its class, asks of a problem."""
-    kernel = () if solver.kernel_blocks else ("kernel matrix",) if solver.kernels else ("features",)
-    return (*solver.requires, *kernel)
+def needs(solver: Any, objective: str) -> tuple[str, ...]:
+    """All that a solver, or its class, asks of a problem with an objective."""
+    # The log objective is known by its marginals alone, whoever minimises it.
+    requires: tuple[str, ...] = ("marginals",) if objective == "log" else solver.requires
+    if not solver.kernels or objective not in solver.kernel_objectives:
+        return (*requires, "features")
+    return requires if solver.kernel_blocks else (*requires, "kernel matrix")
 
 
-def missing(solver: Any, problem: Any) -> list[str]:
+def missing(solver: Any, problem: Any, objective: str | None = None) -> list[str]:
     """What a solver needs and a problem does not have. A problem that declares nothing is taken to have all."""
     offered = getattr(problem, "offers", tuple(NEEDS))
-    return [need for need in needs(solver) if need not in offered]
+    asked = objective or str(getattr(solver, "objective", "margin"))
+    return [need for need in needs(solver, asked) if need not in offered]
 
 
 def able(problem: Any, objective: str = "margin") -> list[str]:
     """The names of the solvers that can train on a problem."""
-    return sorted(name for name, one in SOLVERS.items() if objective in one.objectives and not missing(one, problem))
+    return sorted(
+        name for name, one in SOLVERS.items() if objective in one.objectives and not missing(one, problem, objective)
+    )
 
 
 def check_fit(solver: Any, problem: Any) -> None:

@@ -62,6 +62,8 @@ class Solver(ABC):
     #: Whether it can train on features that are known by a kernel alone; and if the matrix is never held whole (`KernelBlocks`).
     kernels = False
     kernel_blocks = False
+    #: The objectives that it trains with a kernel, if it does so at all.
+    kernel_objectives: tuple[str, ...] = ("margin", "log")
     #: Why this solver was chosen.
     reason = "as asked"
 

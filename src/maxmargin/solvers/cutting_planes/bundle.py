@@ -38,7 +38,6 @@ from numpy.typing import NDArray
 from maxmargin.errors import OptionError
 from maxmargin.inference import ENGINES, Engine, engine
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.features import KernelFeatures
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.oracles.exp_oracle import exp_oracle_of
@@ -104,6 +103,7 @@ class BundleMethod(Solver):
     objectives = ("margin", "log")
     kernels = True
     kernel_blocks = True
+    kernel_objectives = ("margin",)
 
     def __init__(
         self,
@@ -128,8 +128,6 @@ class BundleMethod(Solver):
         if self.objective not in ("margin", "log"):
             raise OptionError(f'objective={self.objective!r} is not known; use "margin" or "log".')
         check_rounds(self.step, self.inactive)
-        if self.objective == "log" and isinstance(getattr(problem, "variable_features", None), KernelFeatures):
-            raise OptionError('objective="log" needs features, not a kernel; n_basis makes features of a kernel.')
 
     def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> BundleRun:
         """What does the work."""
