@@ -19,6 +19,7 @@ import pytest
 
 import maxmargin.jit
 from maxmargin import jit
+from maxmargin.jit import sources
 
 SOURCES = {
     "__init__": "import time\n_imported = time.time()\n",
@@ -82,7 +83,7 @@ def write_package(root, **changed):
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (SOURCES | changed).items():
         (folder / f"{name}.py").write_text(textwrap.dedent(text))
-    shutil.copy(maxmargin.jit.__file__, folder / "jit.py")
+    shutil.copytree(Path(maxmargin.jit.__file__).parent, folder / "jit", dirs_exist_ok=True)
     return root
 
 
@@ -193,7 +194,7 @@ def test_bounds_checks_have_code_of_their_own(tmp_path):
     ],
 )
 def test_every_form_of_import_counts(tiny, tmp_path, text):
-    tiny._IMPORTED = float("inf")
+    tiny.sources._IMPORTED = float("inf")
     folder = tmp_path / "tiny"
     (folder / "deep").mkdir()
     (folder / "deep" / "__init__.py").write_text("from ..ops import step as thing\n")
@@ -204,9 +205,9 @@ def test_every_form_of_import_counts(tiny, tmp_path, text):
     (folder / "user.py").write_text(text)
 
     def stamp():
-        for one in (tiny.source_stamp, tiny._source, tiny._file):
+        for one in (tiny.sources.source_stamp, tiny.sources._source, tiny.sources._file):
             one.cache_clear()
-        return tiny.source_stamp("tiny.user")
+        return tiny.sources.source_stamp("tiny.user")
 
     before = stamp()
     assert before == stamp()
@@ -217,27 +218,27 @@ def test_every_form_of_import_counts(tiny, tmp_path, text):
 
 
 def test_sources_that_changed_after_the_import_keep_nothing(tiny, tmp_path):
-    assert tiny.source_stamp("tiny.loops") is not None
-    tiny.source_stamp.cache_clear()
-    tiny._source.cache_clear()
+    assert tiny.sources.source_stamp("tiny.loops") is not None
+    tiny.sources.source_stamp.cache_clear()
+    tiny.sources._source.cache_clear()
     (tmp_path / "tiny" / "ops.py").write_text(SOURCES["ops"])
-    assert tiny.source_stamp("tiny.loops") is None
-    assert tiny.source_stamp("numpy.linalg") is None
+    assert tiny.sources.source_stamp("tiny.loops") is None
+    assert tiny.sources.source_stamp("numpy.linalg") is None
 
 
 def test_an_edited_estimator_recompiles_nothing():
-    texts = jit._source("maxmargin.estimators.chain")[0]
+    texts = sources._source("maxmargin.estimators.chain")[0]
     assert texts is not None
 
     def reached(module):
         found, new = set(), {module}
         while new:
             found |= new
-            new = {there for here in new for there in jit._source(here)[1]} - found
+            new = {there for here in new for there in sources._source(here)[1]} - found
         return found
 
-    root = Path(jit.__file__).parent
-    kernels = [path for path in root.rglob("*.py") if "@kernel" in path.read_text() and path.name != "jit.py"]
+    root = Path(jit.__file__).parent.parent
+    kernels = [path for path in root.rglob("*.py") if "@kernel" in path.read_text()]
     assert len(kernels) > 20
     for path in kernels:
         names = reached(".".join(("maxmargin", *path.relative_to(root).with_suffix("").parts)))
@@ -252,9 +253,9 @@ def test_versions_of_python_and_numba_share_a_folder(tiny, tmp_path, monkeypatch
     path = loops.run._cache._path
     here, codegen = path(loops.run.signatures[0], loops.run.targetctx.codegen()), loops.run.targetctx.codegen()
     assert here.exists()
-    versions = tiny._versions()
+    versions = tiny.cache._versions()
     assert sys.implementation.cache_tag in versions
-    monkeypatch.setattr(tiny, "_versions", lambda: ("cpython-999", *versions[1:]))
+    monkeypatch.setattr(tiny.cache, "_versions", lambda: ("cpython-999", *versions[1:]))
     assert path(loops.run.signatures[0], codegen) != here
 
 
@@ -284,7 +285,7 @@ def test_files_that_others_may_write_or_that_are_torn_are_not_loaded(tmp_path, t
     for content, mode in ((good, 0o620), (good, 0o602), (good[:-1], 0o600), (b"", 0o600)):
         path.write_bytes(content)
         path.chmod(mode)
-        assert tiny._read(path) is None
+        assert tiny.folder.read(path) is None
     path.write_bytes(hashlib.sha256(bad).digest() + bad)
     path.chmod(0o666)
     found = ask(tmp_path, cache)
@@ -313,9 +314,9 @@ def test_other_variables_that_name_the_folder(tmp_path, name, tiny, monkeypatch)
     monkeypatch.delenv("MAXMARGIN_CACHE_DIR", raising=False)
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv(name, str(tmp_path / "here"))
-    assert tiny._place() == tmp_path / "here" / "tiny" / "kernels"
+    assert tiny.folder._place() == tmp_path / "here" / "tiny" / "kernels"
     monkeypatch.setenv("MAXMARGIN_CACHE_DIR", str(tmp_path / "there"))
-    assert tiny._place() == tmp_path / "there" / "kernels"
+    assert tiny.folder._place() == tmp_path / "there" / "kernels"
 
 
 def test_old_files_are_removed_and_others_stay(tiny, tmp_path):
@@ -323,7 +324,7 @@ def test_old_files_are_removed_and_others_stay(tiny, tmp_path):
     for name, days in names.items():
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (time.time() - days * 86400,) * 2)
-    tiny._sweep(tmp_path)
+    tiny.folder.sweep(tmp_path)
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
         "used.kernel",
         "2.tmp.kernel",
@@ -334,9 +335,9 @@ def test_old_files_are_removed_and_others_stay(tiny, tmp_path):
 
 def test_a_file_that_is_read_counts_as_used(tiny, tmp_path):
     path = tmp_path / "x.kernel"
-    tiny._write(path, b"content")
+    tiny.folder.write(path, b"content")
     os.utime(path, (time.time() - 80 * 86400,) * 2)
-    assert tiny._read(path) == b"content"
+    assert tiny.folder.read(path) == b"content"
     assert time.time() - path.stat().st_mtime < 60
 
 
@@ -357,12 +358,12 @@ def test_another_numba_falls_back_to_its_own_cache(tmp_path):
 
 def test_compilation_is_announced_once_when_it_takes_long(tmp_path):
     cache, root = tmp_path / "cache", write_package(tmp_path)
-    impatient = "jit._PATIENCE = 0.05"
+    impatient = "jit.stopwatch._PATIENCE = 0.05"
     twice = {"call": "loops.run(1.0) + loops.run(1)", "setup": impatient}
     line = "Compiling kernels for this machine; they are kept for next time.\n"
     assert ask(root, cache, **twice)["said"] == line
     assert ask(root, cache, **twice)["said"] == ""
-    assert ask(root, tmp_path / "another", call="loops.run(1.0)", setup="jit._PATIENCE = 1000.0")["said"] == ""
+    assert ask(root, tmp_path / "another", call="loops.run(1.0)", setup="jit.stopwatch._PATIENCE = 1000.0")["said"] == ""
     assert ask(root, tmp_path / "third", setup=impatient + "; jit.silence()")["said"] == ""
 
 

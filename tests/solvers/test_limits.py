@@ -48,7 +48,7 @@ class Slow:
 
 
 def wait_as_if_compiling(seconds):
-    with jit._stopwatch.counting():
+    with jit.stopwatch.counting():
         time.sleep(seconds)
 
 

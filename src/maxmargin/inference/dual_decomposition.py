@@ -70,7 +70,7 @@ numbers per state and message of the largest example, and, with smoothing, a cop
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +78,7 @@ from numpy.typing import NDArray
 from maxmargin.errors import OptionError
 from maxmargin.inference.contract import MapResult, Marginals, check_numbers, once_per_structures, raise_infeasible
 from maxmargin.inference.rounding import improve
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_DELTA,
@@ -139,7 +139,7 @@ SOFT_ROUNDS = 10
 TIED = 1e-6
 
 
-class Plan(NamedTuple):
+class Plan(Struct):
     """What sweeps need to know of the structures."""
 
     rows: NDArray[np.int64]

@@ -22,7 +22,7 @@ Of labelings with the same (sum in the above order) score, the first in C order 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ from maxmargin.inference.contract import (
     once_per_structures,
     raise_infeasible,
 )
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_SCOPE,
@@ -71,7 +71,7 @@ LEVEL_STATES, LEVEL_STATE, LEVEL_FACTOR = range(3)
 FACTOR_TABLE, FACTOR_STRIDE, FACTOR_EARLIER, FACTOR_LAST, FACTOR_SIZE, FACTOR_TEMPLATE, FACTOR_SCOPE = range(7)
 
 
-class Levels(NamedTuple):
+class Levels(Struct):
     """The levels of all structures; a structure's begin at ``start``."""
 
     start: NDArray[np.int64]

@@ -62,7 +62,7 @@ numbers per arc of the largest example. Which variables an arc joins depends on 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +77,7 @@ from maxmargin.inference.contract import (
     raise_infeasible,
 )
 from maxmargin.inference.rounding import HALF_UP, REPAIR, SCHEMES, check_rounding
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_SCOPE,
@@ -132,7 +132,7 @@ SATURATED = 1e-12
 NO_INTERACTION = 4e-15
 
 
-class Network(NamedTuple):
+class Network(Struct):
     """The graphs of all structures, without capacities."""
 
     starts: NDArray[np.int64]

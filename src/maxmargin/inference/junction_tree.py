@@ -66,7 +66,7 @@ from maxmargin.inference.contract import (
     once_per_structures,
     raise_infeasible,
 )
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_TABLE,
@@ -117,7 +117,7 @@ class Elimination(NamedTuple):
     entries: int
 
 
-class Tree(NamedTuple):
+class Tree(Struct):
     """The clique trees of all structures, without scores."""
 
     #: First clique of each structure, and the end of the last.

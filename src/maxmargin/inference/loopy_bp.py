@@ -37,7 +37,7 @@ message raised by a constant raises Z_i once and the Z_c of the other d_i - 1 fa
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ from maxmargin.inference.contract import (
     raise_infeasible,
     unbounded_result,
 )
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_DELTA,
@@ -95,7 +95,7 @@ E_VARIABLE, E_STATE, E_MESSAGE, E_STATES, E_STRIDE, E_OUTER, E_PLACE = range(7)
 M_TABLE, M_SIZE, M_END, M_LAST = range(4)
 
 
-class Walk(NamedTuple):
+class Walk(Struct):
     """What the shapes of graphs say about who sends when, and where."""
 
     #: A row per factor of all structures, in their order, and its ends.

@@ -40,7 +40,7 @@ from maxmargin.inference.trees import (
     Trees,
     schedule,
 )
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     L_STATES,
@@ -67,7 +67,7 @@ class TopK(NamedTuple):
 MOST_BYTES = 8 << 30
 
 
-class Records(NamedTuple):
+class Records(Struct):
     """Where the choices of each step are remembered."""
 
     #: First record of each step of the schedule, in the example; a record is a joint state and a rank an end.

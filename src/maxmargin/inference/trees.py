@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from maxmargin.inference.contract import (
     once_per_structures,
     raise_infeasible,
 )
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import (
     F_DELTA,
@@ -75,7 +75,7 @@ E_VARIABLE, E_STATE, E_STATES, E_STRIDE, E_OUTER = range(5)
 T_TABLE, T_SIZE, T_ROOM, T_PARENT, T_END = range(5)
 
 
-class Schedule(NamedTuple):
+class Schedule(Struct):
     """The order in which factors send, from the leaves to the roots."""
 
     #: Structure s has the steps start[s, 0]:start[s + 1, 0] and the roots start[s, 1]:start[s + 1, 1].

@@ -34,12 +34,12 @@ A sentence that has no derivation left is parsed again without pruning.
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import inner
+from maxmargin.jit import Struct, inner
 from maxmargin.problems.layout import offsets
 
 # Rows of `start`: where the rules of a symbol begin in `by_right`, `by_parent`, `by_bottom` and `by_top`.
@@ -57,7 +57,7 @@ FIRST, LAST, LENGTH, SPLIT, N_CLASSES, N_BUCKETS = range(6)
 NEVER, FAR = 1e-17, -40.0
 
 
-class Rules(NamedTuple):
+class Rules(Struct):
     """A grammar as charts read it: rules by each of their symbols. All int32."""
 
     #: (4, S + 1)
@@ -79,7 +79,7 @@ class Rules(NamedTuple):
     coarse: NDArray[np.int32]
 
 
-class SpanFeatures(NamedTuple):
+class SpanFeatures(Struct):
     """Weights of (symbol, property) of spans of two words and more; they come after those of the rules."""
 
     #: (6,) int64
@@ -90,7 +90,7 @@ class SpanFeatures(NamedTuple):
     bucket: NDArray[np.int32]
 
 
-class Brackets(NamedTuple):
+class Brackets(Struct):
     """Sentences, and the labelled brackets of their truths.
 
     Brackets are the labels of a tree above its tags; hidden symbols have none. With P and G the multisets of (begin, end, label)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.linalg
@@ -30,7 +30,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.jit import inner
+from maxmargin.jit import Struct, inner
 from maxmargin.sparse import checked_csr
 
 #: A dense matrix of at least so many columns, of which less than this share is not 0, is held in compressed rows: loops over it
@@ -46,7 +46,7 @@ _MOST_COLUMNS = 2**31
 _ROUNDING = 1e-8
 
 
-class FeatureArrays(NamedTuple):
+class FeatureArrays(Struct):
     """A feature matrix for kernels: CSR when ``len(indptr) > 1``, dense otherwise."""
 
     indptr: NDArray[np.int64]

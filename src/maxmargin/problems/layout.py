@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.features import score_row
 from maxmargin.problems.templates import TABLE, Structure, Template
 
@@ -50,7 +50,7 @@ SLOT_STATES, SLOT_STRIDE, SLOT_OUTER, SLOT_DELTA = range(4)
 L_VARIABLES, L_STATES, L_TABLES, L_DELTAS, L_BUFFER, L_TABLE, L_SLOTS = range(7)
 
 
-class GraphArrays(NamedTuple):
+class GraphArrays(Struct):
     """The flat arrays of a batch. int64 columns, int32 labels and blocks, float64 numbers."""
 
     examples: NDArray[np.int64]

@@ -24,12 +24,12 @@ and inner products go through the weights' own coordinates.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import add_row, score_row
 from maxmargin.problems.layout import (
@@ -61,7 +61,7 @@ from maxmargin.problems.templates import TABLE
 _KEEP_RATIO, _KEEP_ENTRIES = 4, 1_000_000
 
 
-class RowGrams(NamedTuple):
+class RowGrams(Struct):
     """Inner products of the feature rows of each example: of variables, and of factors."""
 
     #: (M + 1, 2): where each example's two matrices begin in `values`; both columns are all 0 if they are not kept.

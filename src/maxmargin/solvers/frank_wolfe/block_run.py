@@ -237,7 +237,7 @@ class BlockRun(ProximalRun[B]):
                 pausing=True,
             )
             for (begin, end), planes in zip(shards[k : k + 16], found, strict=True):
-                self.visit_with(planes, now, examples[begin:end], rules, counts)
+                self.visit_with(self.oracle.with_given(planes), now, examples[begin:end], rules, counts)
         self.count(now, counts)
 
     def line(self, now: B) -> dict[str, float]:

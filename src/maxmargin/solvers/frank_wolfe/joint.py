@@ -58,7 +58,7 @@ class JointRun(PlaneRun):
         )
         resting = np.array([self.scale, np.inf, np.inf, 0.0, 0.0, 1.0])
         for (begin, end), planes in zip(shards, found, strict=True):
-            self.visit_with(planes, now, batch[begin:end], resting, counts)
+            self.visit_with(self.oracle.with_given(planes), now, batch[begin:end], resting, counts)
 
     def step_together(self, now: PlaneState, batch: NDArray[np.int64], rules: NDArray[np.float64]) -> float:
         """The step of a batch; returns the gain in M times the dual."""

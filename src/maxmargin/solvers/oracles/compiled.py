@@ -9,10 +9,9 @@ has found before. Numba compiles a kernel once for each type of oracle that it i
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numba.extending import overload
 from numpy.typing import NDArray
 
 from maxmargin.inference.graph_cut import (
@@ -27,7 +26,7 @@ from maxmargin.inference.graph_cut import (
     workspace,
 )
 from maxmargin.inference.trees import Schedule, max_product_one
-from maxmargin.jit import inner
+from maxmargin.jit import Struct, inner, inner_overload
 from maxmargin.problems.layout import (
     F_ROW,
     F_TABLE,
@@ -59,7 +58,7 @@ from maxmargin.problems.statistics import (
 )
 
 
-class Given(NamedTuple):
+class Given(Struct):
     """Planes that an engine found: the k-th is for the k-th example of a visit's order."""
 
     start: NDArray[np.int64]
@@ -68,24 +67,27 @@ class Given(NamedTuple):
     ell: NDArray[np.float64]
 
 
-class TreeOracle(NamedTuple):
+NOTHING_GIVEN = Given(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0), np.empty(0))
+
+
+class TreeOracle(Struct):
     """The best labeling, by max-product; exact on forests.
 
     Where it is ``direct``, every factor's table is a run of the statistics themselves (its blocks are consecutive, and it has no
-    fixed scores), as in chains: the schedule then points there, and no table is filled.
+    fixed scores), as in chains: the schedule then points there, and no table is filled. Planes that are ``given`` stand in the
+    place of answers.
     """
 
     schedule: Schedule
     direct: bool
+    given: Given = NOTHING_GIVEN
 
 
-class CutOracle(NamedTuple):
-    """The optimum of the local polytope, by a graph cut; for binary variables and pairs."""
+class CutOracle(Struct):
+    """The optimum of the local polytope, by a graph cut; for binary variables and pairs. ``given`` is as in `TreeOracle`."""
 
     network: Network
-
-
-NOTHING_GIVEN = Given(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0), np.empty(0))
+    given: Given = NOTHING_GIVEN
 
 
 @inner
@@ -218,10 +220,22 @@ def marginals_plane(
     return collect(count, 0, 2 * half, index, value, begin), ell
 
 
+@inner
+def copy_plane(given: Any, k: int, index: Any, value: Any, begin: int) -> tuple[int, float]:
+    """Copy the k-th plane from index[begin] on; return its number of entries and ell."""
+    start, entry, values = given.start, given.entry, given.value
+    first, n = start[k], start[k + 1] - start[k]
+    for e in range(n):
+        index[begin + e], value[begin + e] = entry[first + e], values[first + e]
+    return n, given.ell[k]
+
+
 def _plane_by_trees(
     oracle: Any, room: Any, k: int, m: int, s: int, g: Any, half: int, z: Any, theta_v: Any, theta_f: Any, labels: Any,
     count: Any, touched: Any, index: Any, value: Any, begin: int,
 ) -> tuple[int, float]:  # fmt: skip
+    if len(oracle.given.ell) > 0:
+        return copy_plane(oracle.given, k, index, value, begin)  # type: ignore[no-any-return]
     variable_tables(m, s, g, z, theta_v)
     if not oracle.direct:
         factor_tables(m, s, g, half, z, theta_f)
@@ -237,6 +251,8 @@ def _plane_by_cuts(
     oracle: Any, room: Any, k: int, m: int, s: int, g: Any, half: int, z: Any, theta_v: Any, theta_f: Any, labels: Any,
     count: Any, touched: Any, index: Any, value: Any, begin: int,
 ) -> tuple[int, float]:  # fmt: skip
+    if len(oracle.given.ell) > 0:
+        return copy_plane(oracle.given, k, index, value, begin)  # type: ignore[no-any-return]
     variable_tables(m, s, g, z, theta_v)
     factor_tables(m, s, g, half, z, theta_f)
     net = oracle.network
@@ -269,10 +285,7 @@ def _plane_given(
     oracle: Any, room: Any, k: int, m: int, s: int, g: Any, half: int, z: Any, theta_v: Any, theta_f: Any, labels: Any,
     count: Any, touched: Any, index: Any, value: Any, begin: int,
 ) -> tuple[int, float]:  # fmt: skip
-    first, n = oracle.start[k], oracle.start[k + 1] - oracle.start[k]
-    for e in range(n):
-        index[begin + e], value[begin + e] = oracle.entry[first + e], oracle.value[first + e]
-    return n, oracle.ell[k]
+    return copy_plane(oracle, k, index, value, begin)  # type: ignore[no-any-return]
 
 
 def find_plane(
@@ -290,7 +303,7 @@ def find_plane(
     return by(oracle, room, k, m, s, g, half, z, theta_v, theta_f, labels, count, touched, index, value, begin)
 
 
-@overload(find_plane)
+@inner_overload(find_plane)
 def _compiled_find_plane(
     oracle: Any, room: Any, k: int, m: int, s: int, g: Any, half: int, z: Any, theta_v: Any, theta_f: Any, labels: Any,
     count: Any, touched: Any, index: Any, value: Any, begin: int,
@@ -337,7 +350,7 @@ def oracle_room(oracle: Any, largest: Any) -> Any:
     return by(oracle, largest)
 
 
-@overload(oracle_room)
+@inner_overload(oracle_room)
 def _compiled_oracle_room(oracle: Any, largest: Any) -> Any:
     kind = getattr(oracle, "instance_class", None)
     return _room_of_trees if kind is TreeOracle else _room_of_cuts if kind is CutOracle else _no_room

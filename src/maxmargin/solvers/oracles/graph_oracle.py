@@ -120,6 +120,10 @@ class GraphOracle:
             planes_of_labels(part.arrays, self.engine.maximise(part, scores).labels, found)
         return found
 
+    def with_given(self, planes: Given) -> Given | TreeOracle | CutOracle:
+        """The oracle of compiled loops, answering with planes that were found before: of one type for one engine."""
+        return planes if self.compiled is None else self.compiled._replace(given=planes)
+
     def answer(
         self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], examples: NDArray[np.int64]
     ) -> tuple[Given, NDArray[np.float64] | None]:

@@ -18,12 +18,12 @@ is asked to grow.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.layout import (
     F_ROW,
     S_FACTOR_GROUPS,
@@ -43,7 +43,7 @@ CACHED_PASSES = 20
 _NO_MASS = 1e-15
 
 
-class PlaneStore(NamedTuple):
+class PlaneStore(Struct):
     """The planes of M examples, at most A each."""
 
     #: (M,): planes in use.

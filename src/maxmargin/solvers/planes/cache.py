@@ -7,15 +7,15 @@ segment of the arena of its own.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 
 
-class PlaneCache(NamedTuple):
+class PlaneCache(Struct):
     """The last planes of M examples, at most f each."""
 
     #: (M,): planes in use; (M, f): constant, where the entries begin, how many there are, the round that last had use for it.

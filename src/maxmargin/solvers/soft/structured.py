@@ -36,12 +36,12 @@ example counts with its own labels, which is true but leaves the gap open.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import (
     F_DELTA,
@@ -98,7 +98,7 @@ H_FACTOR, H_STATE, H_SCOPE, H_NUMBER = range(4)
 E_STATE, E_SCOPE, E_NUMBER = range(3)
 
 
-class Held(NamedTuple):
+class Held(Struct):
     """What is kept of the structured factors of a batch."""
 
     #: First row of `factors` of each structure.

@@ -1,0 +1,189 @@
+"""Structs: arrays and numbers that belong together, and travel to compiled code as one pointer.
+
+A struct is a class with annotated fields, as a dataclass: ``class Grid(Struct)`` with ``size: int`` and ``values: NDArray``. Its
+instances are immutable (the arrays' contents are not). Python reads the fields as they were given. A kernel gets the address of
+a table with a word for each number and the shape and address of each array, so that what a function costs to compile and to
+call does not depend on how many arrays it can reach.
+
+The object holds its arrays for as long as it lives, which is longer than any call it is an argument of. Arrays read from it in a
+kernel are therefore not reference-counted: reading one is a few loads, in inner loops too. For the same reason a kernel must not
+return one of them, or keep it.
+
+Numba's own ``structref`` is counted at each read, with two atomic operations, and costs a compiled function for each field that
+Python reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self, dataclass_transform
+
+import numba
+import numpy as np
+from numba.core import cgutils, types
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    NativeValue,
+    infer_getattr,
+    lower_getattr_generic,
+    models,
+    register_model,
+    typeof_impl,
+    unbox,
+)
+
+
+@dataclass_transform(frozen_default=True)
+class Struct:
+    """Base of the classes whose instances kernels take as one pointer. Fields are arrays, numbers and other structs."""
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _defaults: ClassVar[dict[str, Any]] = {}
+    #: Fields that are numbers become what they are annotated as, so that a kernel has one type of them.
+    _numbers: ClassVar[dict[str, Any]] = {}
+    __slots__ = ("__dict__", "__weakref__")
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        annotated = inspect.get_annotations(cls)
+        own = [name for name in annotated if not name.startswith("_")]
+        cls._fields = (*cls._fields, *own)
+        cls._defaults = cls._defaults | {name: getattr(cls, name) for name in own if name in cls.__dict__}
+        kinds: dict[Any, Any] = {"bool": bool, "int": int, "float": float, bool: bool, int: int, float: float}
+        cls._numbers = cls._numbers | {name: kinds[annotated[name]] for name in own if annotated[name] in kinds}
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        given = dict(zip(self._fields, values, strict=False))
+        if len(values) > len(self._fields) or given.keys() & named.keys() or named.keys() - set(self._fields):
+            raise TypeError(f"{type(self).__name__} takes {', '.join(self._fields)}, each once.")
+        found = self._defaults | given | named
+        missing = [name for name in self._fields if name not in found]
+        if missing:
+            raise TypeError(f"{type(self).__name__} misses {', '.join(missing)}.")
+        self.__dict__.update({name: found[name] for name in self._fields})
+        self.__dict__.update({name: kind(found[name]) for name, kind in self._numbers.items()})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"A {type(self).__name__} does not change; `_replace` makes another one.")
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.__dict__[name] for name in self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={self.__dict__[name]!r}' for name in self._fields)})"
+
+    def __reduce__(self) -> Any:
+        return type(self), tuple(self)
+
+    def _replace(self, **changes: Any) -> Self:
+        """Return the same struct with other values of some fields."""
+        return type(self)(**dict(zip(self._fields, self, strict=True)) | changes)
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(zip(self._fields, self, strict=True))
+
+    @property
+    def _numba_type_(self) -> StructType:
+        kept: StructType | None = self.__dict__.get("_type")
+        if kept is None:
+            kept = self.__dict__["_type"] = StructType(type(self), tuple(map(_typeof, self)))
+        return kept
+
+    @property
+    def _address(self) -> int:
+        """Where the table is that kernels read."""
+        table: np.ndarray[Any, Any] | None = self.__dict__.get("_table")
+        if table is None:
+            words: list[Any] = []
+            for value in self:
+                words += _words(value)
+            table = self.__dict__["_table"] = np.array(words, np.uint64)
+        return int(table.ctypes.data)
+
+
+def _typeof(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return value._numba_type_
+    if isinstance(value, bool | np.bool_):
+        return types.boolean
+    if isinstance(value, int | np.integer):
+        return types.int64
+    if isinstance(value, float | np.floating):
+        return types.float64
+    return numba.typeof(value)
+
+
+def _words(value: Any) -> list[Any]:
+    """What the table holds of one field: for an array Numba's own description of it, which has no owner."""
+    if isinstance(value, np.ndarray):
+        return [
+            np.uint64(0), np.uint64(0), np.uint64(value.size), np.uint64(value.itemsize), np.uint64(value.ctypes.data),
+            *(np.uint64(one) for one in value.shape), *np.array(value.strides, np.int64).view(np.uint64),
+        ]  # fmt: skip
+    if isinstance(value, Struct):
+        return [np.uint64(value._address)]
+    if isinstance(value, float | np.floating):
+        return [np.float64(value).view(np.uint64)]
+    return [np.int64(value).view(np.uint64)]
+
+
+class StructType(types.Type):
+    """The type of a struct: its class, and the types of its fields."""
+
+    def __init__(self, instance_class: type[Struct], field_types: tuple[Any, ...]) -> None:
+        self.instance_class, self.field_types = instance_class, field_types
+        self.places: dict[str, tuple[int, Any]] = {}
+        at = 0
+        for name, one in zip(instance_class._fields, field_types, strict=True):
+            self.places[name] = at, one
+            at += 5 + 2 * one.ndim if isinstance(one, types.Array) else 1
+        named = ", ".join(f"{name}={one}" for name, one in zip(instance_class._fields, field_types, strict=True))
+        super().__init__(name=f"{instance_class.__module__}.{instance_class.__qualname__}({named})")
+
+    @property
+    def mangling_args(self) -> tuple[str, tuple[()]]:
+        """A short name, because the symbol of every function that takes the struct has it."""
+        return f"{self.instance_class.__qualname__}{hashlib.sha256(self.name.encode()).hexdigest()[:12]}", ()
+
+
+@typeof_impl.register(Struct)
+def _type_of_struct(value: Struct, context: Any) -> StructType:
+    return value._numba_type_
+
+
+register_model(StructType)(models.OpaqueModel)
+
+
+@infer_getattr
+class _Fields(AttributeTemplate):
+    key = StructType
+
+    def generic_resolve(self, struct: StructType, name: str) -> Any:
+        return struct.places[name][1] if name in struct.places else None
+
+
+@lower_getattr_generic(StructType)
+def _read_field(context: Any, builder: Any, struct: StructType, pointer: Any, name: str) -> Any:
+    at, field = struct.places[name]
+    word = cgutils.gep_inbounds(builder, builder.bitcast(pointer, cgutils.intp_t.as_pointer()), at)
+    if isinstance(field, types.Array):
+        array = builder.load(builder.bitcast(word, context.get_value_type(field).as_pointer()))
+        # Constants, so that nothing is left of reference counts.
+        for owner in range(2):
+            array = builder.insert_value(array, array.type.elements[owner](None), owner)
+        return array
+    value = builder.load(builder.bitcast(word, context.get_data_type(field).as_pointer()))
+    return context.data_model_manager[field].from_data(builder, value)
+
+
+@unbox(StructType)
+def _unbox_struct(struct: StructType, instance: Any, c: Any) -> NativeValue:
+    address = c.pyapi.object_getattr_string(instance, "_address")
+    pointer = c.pyapi.long_as_voidptr(address)
+    c.pyapi.decref(address)
+    return NativeValue(pointer, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred()))
