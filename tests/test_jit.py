@@ -363,7 +363,9 @@ def test_compilation_is_announced_once_when_it_takes_long(tmp_path):
     line = "Compiling kernels for this machine; they are kept for next time.\n"
     assert ask(root, cache, **twice)["said"] == line
     assert ask(root, cache, **twice)["said"] == ""
-    assert ask(root, tmp_path / "another", call="loops.run(1.0)", setup="jit.stopwatch._PATIENCE = 1000.0")["said"] == ""
+    assert (
+        ask(root, tmp_path / "another", call="loops.run(1.0)", setup="jit.stopwatch._PATIENCE = 1000.0")["said"] == ""
+    )
     assert ask(root, tmp_path / "third", setup=impatient + "; jit.silence()")["said"] == ""
 
 

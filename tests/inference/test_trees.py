@@ -22,17 +22,6 @@ from maxmargin.problems import (
     graph_problem,
     structured,
 )
-from maxmargin.problems.layout import (
-    L_DELTAS,
-    L_STATES,
-    L_TABLE,
-    L_TABLES,
-    L_VARIABLES,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    VARIABLES,
-)
 from reference import enumeration
 from reference.random_problems import random_problem
 
@@ -240,21 +229,21 @@ def test_a_subset_without_cycles_is_not_refused():
 @njit
 def _one_by_one(examples, largest, plan, v_scores, f_scores, temperature, labels, values, out_v, out_f, masses):
     """Every example from buffers of its own scores and labels, in the middle of which they stand."""
-    up, heard = np.empty(largest[L_STATES]), np.empty(largest[L_STATES])
+    up, heard = np.empty(largest.states), np.empty(largest.states)
     table, chosen, total = (
-        np.empty(largest[L_TABLE]),
-        np.empty(largest[L_DELTAS], np.int64),
-        np.empty(largest[L_DELTAS]),
+        np.empty(largest.table),
+        np.empty(largest.deltas, np.int64),
+        np.empty(largest.deltas),
     )
-    own_v, own_f = np.empty(largest[L_STATES] + 3), np.empty(largest[L_TABLES] + 5)
-    own_labels = np.empty(largest[L_VARIABLES] + 2, np.int32)
+    own_v, own_f = np.empty(largest.states + 3), np.empty(largest.tables + 5)
+    own_labels = np.empty(largest.variables + 2, np.int32)
     for m in range(len(examples) - 1):
-        first, states, tables = examples[m, VARIABLES], examples[m, STATES], examples[m, TABLES]
-        n_variables, n_states = examples[m + 1, VARIABLES] - first, examples[m + 1, STATES] - states
-        n_tables = examples[m + 1, TABLES] - tables
+        first, states, tables = examples[m].variables, examples[m].states, examples[m].tables
+        n_variables, n_states = examples[m + 1].variables - first, examples[m + 1].states - states
+        n_tables = examples[m + 1].tables - tables
         own_v[3 : 3 + n_states] = v_scores[states : states + n_states]
         own_f[5 : 5 + n_tables] = f_scores[tables : tables + n_tables]
-        s = examples[m, STRUCTURE]
+        s = examples[m].structure
         values[m] = max_product_one(
             s, n_states, plan.start, plan.steps, plan.ends, plan.roots, own_v, 3, own_f, 5, up, heard, table, chosen,
             own_labels, 2,

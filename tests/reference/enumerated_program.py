@@ -17,7 +17,6 @@ import clarabel
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.problems.layout import F_ROW, V_ROW
 from reference.enumeration import examples, statistics
 
 
@@ -82,14 +81,14 @@ def _features(graphs, m, example, y, x, z):
     for i, t in enumerate(structure.variable_templates):
         template, at = graphs.variable_templates[t], example.state_start[i] + y[i]
         if template.blocks[y[i]] >= 0:
-            of_v[template.blocks[y[i]]] += x[a.examples[m, V_ROW] + structure.variable_rows[i]]
+            of_v[template.blocks[y[i]]] += x[a.examples[m].variable_row + structure.variable_rows[i]]
         loss += a.losses[at]
         score += template.scores[y[i]] + (a.variable_scores[at] if len(a.variable_scores) else 0.0)
     for c, t in enumerate(structure.factor_templates):
         template = graphs.factor_templates[t]
         for entry, times in statistics(template, [int(y[v]) for v in structure.scopes[c]]).items():
             if template.blocks.flat[entry] >= 0:
-                of_f[template.blocks.flat[entry]] += times * z[a.examples[m, F_ROW] + structure.factor_rows[c]]
+                of_f[template.blocks.flat[entry]] += times * z[a.examples[m].factor_row + structure.factor_rows[c]]
             at = example.table_start[c] + entry
             score += times * (template.scores.flat[entry] + (a.factor_scores[at] if len(a.factor_scores) else 0.0))
     return np.concatenate([of_v.ravel(), of_f.ravel()]), loss, score

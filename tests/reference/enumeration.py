@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.problems.layout import F_ROW, V_ROW
-
 
 @dataclass
 class Example:
@@ -134,7 +132,7 @@ def dense(features):
 
 def first_rows(graphs):
     """Each example's first row in the two feature matrices, (M, 2)."""
-    return graphs.arrays.examples[:-1, [V_ROW, F_ROW]]
+    return np.stack([graphs.arrays.examples[:-1].variable_row, graphs.arrays.examples[:-1].factor_row], axis=1)
 
 
 def joint_features(graphs, m, labels):

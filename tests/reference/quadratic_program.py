@@ -17,7 +17,6 @@ import clarabel
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.problems.layout import F_ROW, V_ROW
 from reference.enumeration import examples, statistics
 
 
@@ -78,7 +77,7 @@ class _Program:
         marginals = []
         for i, t in enumerate(structure.variable_templates):
             template, start = g.variable_templates[t], example.state_start[i]
-            row = self.x[g.arrays.examples[m, V_ROW] + structure.variable_rows[i]]
+            row = self.x[g.arrays.examples[m].variable_row + structure.variable_rows[i]]
             own = []
             for k in range(example.n_states[i]):
                 fixed = template.scores[k] + (
@@ -91,7 +90,7 @@ class _Program:
         factor_offset = g.n_variable_blocks * self.p
         for c, t in enumerate(structure.factor_templates):
             template, start, shape = g.factor_templates[t], example.table_start[c], example.shapes[c]
-            row = self.z[g.arrays.examples[m, F_ROW] + structure.factor_rows[c]]
+            row = self.z[g.arrays.examples[m].factor_row + structure.factor_rows[c]]
             scope = structure.scopes[c]
             sums = [[[] for _ in range(n)] for n in shape]
             own = []

@@ -50,16 +50,6 @@ from maxmargin.inference.graph_cut import (
 )
 from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import (
-    K_SIZE,
-    L_VARIABLES,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_STATE,
-    V_TEMPLATE,
-    VARIABLES,
-)
 from maxmargin.problems.templates import Template
 
 WHO = "expansion moves"
@@ -133,21 +123,21 @@ def _expand(
 ) -> None:  # fmt: skip
     """A labeling of every example that no move improves."""
     starts, pairs, singles, first_row = net.starts, net.pairs, net.singles, net.first_row
-    linear, coupling = np.empty(largest[L_VARIABLES]), np.empty(net.most_pairs)
-    state = np.empty(largest[L_VARIABLES], np.int8)
-    nodes, arcs, residual, excess = workspace(largest[L_VARIABLES], net.most_pairs)
+    linear, coupling = np.empty(largest.variables), np.empty(net.most_pairs)
+    state = np.empty(largest.variables, np.int8)
+    nodes, arcs, residual, excess = workspace(largest.variables, net.most_pairs)
     for m in range(len(examples) - 1):
         s, first, states, tables = (
-            examples[m, STRUCTURE],
-            examples[m, VARIABLES],
-            examples[m, STATES],
-            examples[m, TABLES],
+            examples[m].structure,
+            examples[m].variables,
+            examples[m].states,
+            examples[m].tables,
         )
-        n, v0, e0 = examples[m + 1, VARIABLES] - first, starts[s, N_VARIABLE], starts[s, N_PAIR]
+        n, v0, e0 = examples[m + 1].variables - first, starts[s, N_VARIABLE], starts[s, N_PAIR]
         n_pairs = starts[s + 1, N_PAIR] - e0
         most_states = 0
         for v in range(n):
-            n_states, at = v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE], states + variables[v0 + v, V_STATE]
+            n_states, at = v_kinds[variables[v0 + v].template].entries, states + variables[v0 + v].table
             labels[first + v] = np.argmax(v_scores[at : at + n_states])
             most_states = max(most_states, n_states)
         alpha, stayed = 0, 0
@@ -166,7 +156,7 @@ def _expand(
             if energy(n, e0, n_pairs, pairs, linear, coupling, state) < -NO_GAIN * size:
                 stayed = 1
                 for v in range(n):
-                    if state[v] == 1 and alpha < v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]:
+                    if state[v] == 1 and alpha < v_kinds[variables[v0 + v].template].entries:
                         labels[first + v] = alpha
             alpha = alpha + 1 if alpha + 1 < most_states else 0
 
@@ -181,18 +171,18 @@ def _move(
     size = 0.0
     for v in range(n):
         linear[v] = 0.0
-        if alpha < v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]:
-            at = states + variables[v0 + v, V_STATE]
+        if alpha < v_kinds[variables[v0 + v].template].entries:
+            at = states + variables[v0 + v].table
             linear[v] = v_scores[at + labels[first + v]] - v_scores[at + alpha]
             size += abs(linear[v])
     for q in range(q0, q1):
         v, at = singles[q, SINGLE_VARIABLE], tables + singles[q, SINGLE_TABLE]
-        if alpha < v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]:
+        if alpha < v_kinds[variables[v0 + v].template].entries:
             linear[v] += f_scores[at + labels[first + v]] - f_scores[at + alpha]
             size += abs(f_scores[at + labels[first + v]] - f_scores[at + alpha])
     for e in range(n_pairs):
         i, j, at = pairs[e0 + e, PAIR_I], pairs[e0 + e, PAIR_J], tables + pairs[e0 + e, PAIR_TABLE]
-        n_states = v_kinds[variables[v0 + i, V_TEMPLATE], K_SIZE]
+        n_states = v_kinds[variables[v0 + i].template].entries
         coupling[e] = 0.0
         if alpha < n_states:
             row, column = at + labels[first + i] * n_states, labels[first + j]

@@ -55,7 +55,6 @@ from maxmargin.inference.graph_cut import (
 )
 from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import L_VARIABLES, STATES, STRUCTURE, TABLES, VARIABLES
 
 # `stack`, a row per depth: how many children were entered, the variable branched on, its first state.
 ENTERED, BRANCH, FIRST_STATE = range(3)
@@ -119,7 +118,7 @@ def _search(
 ) -> tuple[int, float]:
     """Best labeling of every example; returns the first that takes too many nodes and its gap, or -1."""
     starts, pairs, singles, first_row, rows = net.starts, net.pairs, net.singles, net.first_row, net.rows
-    most, most_pairs = largest[L_VARIABLES], net.most_pairs
+    most, most_pairs = largest.variables, net.most_pairs
     linear, coupling, field, strength = np.empty(most), np.empty(most_pairs), np.empty(most), np.empty(most)
     stack, bound = np.empty((most + 1, 3), np.int64), np.empty(most + 1)
     fixed, trial = np.empty((most + 1, most), np.int8), np.empty(most, np.int8)
@@ -129,11 +128,11 @@ def _search(
     sub_pairs, sub_row = np.empty((most_pairs, 5), np.int64), np.empty(most + 1, np.int64)
     nodes, arcs, residual, excess = workspace(most, most_pairs)
     for m in range(len(examples) - 1):
-        s, first = examples[m, STRUCTURE], examples[m, VARIABLES]
-        n, v0, e0 = examples[m + 1, VARIABLES] - first, starts[s, N_VARIABLE], starts[s, N_PAIR]
+        s, first = examples[m].structure, examples[m].variables
+        n, v0, e0 = examples[m + 1].variables - first, starts[s, N_VARIABLE], starts[s, N_PAIR]
         n_pairs = starts[s + 1, N_PAIR] - e0
         polynomial(
-            n, examples[m, STATES], examples[m, TABLES], starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0,
+            n, examples[m].states, examples[m].tables, starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0,
             n_pairs, pairs, v_scores, f_scores, linear, coupling,
         )  # fmt: skip
         margin = EQUAL * (np.abs(linear[:n]).sum() + np.abs(coupling[:n_pairs]).sum())

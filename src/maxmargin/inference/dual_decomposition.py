@@ -80,43 +80,7 @@ from maxmargin.inference.contract import MapResult, Marginals, check_numbers, on
 from maxmargin.inference.rounding import improve
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import (
-    F_DELTA,
-    F_SCOPE,
-    F_TABLE,
-    F_TEMPLATE,
-    FACTORS,
-    I_DELTA,
-    I_FACTOR,
-    I_OUTER,
-    I_STRIDE,
-    I_TABLE,
-    K_ARITY,
-    K_KIND,
-    K_SIZE,
-    K_SLOTS,
-    L_DELTAS,
-    L_SLOTS,
-    L_STATES,
-    L_TABLE,
-    L_TABLES,
-    L_VARIABLES,
-    S_FACTORS,
-    S_VARIABLES,
-    SLOT_DELTA,
-    SLOT_OUTER,
-    SLOT_STATES,
-    SLOT_STRIDE,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_DEGREE,
-    V_INCIDENT,
-    V_STATE,
-    V_TEMPLATE,
-    VARIABLES,
-    joint_state,
-)
+from maxmargin.problems.layout import joint_state
 from maxmargin.problems.structured import structured_max, structured_max_marginals, structured_score, work_size
 from maxmargin.problems.tables import slot_add, slot_max, slot_scale, slot_sum
 from maxmargin.problems.templates import TABLE
@@ -219,13 +183,13 @@ def _is_number(value: Any, kind: type) -> bool:
 @once_per_structures
 def _plan(graphs: FactorGraphs) -> Plan:
     a = graphs.arrays
-    n_factors = np.diff(a.structures[:, S_FACTORS])
+    n_factors = np.diff(a.structures.factors)
     owner = np.repeat(np.arange(len(n_factors)), n_factors)
-    kinds = a.factor_kinds[a.factors[:, F_TEMPLATE]]
-    arity, first = kinds[:, K_ARITY], a.factors[:, F_SCOPE]
+    kinds = a.factor_kinds[a.factors.template]
+    arity, first = kinds.arity, a.factors.neighbours
     factor = np.repeat(np.arange(len(arity)), arity)
-    slot = a.slots[kinds[factor, K_SLOTS] + np.arange(len(factor)) - first[factor]]
-    is_structured = kinds[:, K_KIND] != TABLE
+    slot = a.slots[kinds[factor].slots + np.arange(len(factor)) - first[factor]]
+    is_structured = kinds.kind != TABLE
     kind = np.where(arity == 1, SINGLE, np.where(is_structured, STRUCTURED, np.where(arity == 2, PAIR, WIDE)))
 
     low = np.minimum.reduceat(a.scope, first) if len(first) else first
@@ -238,12 +202,12 @@ def _plan(graphs: FactorGraphs) -> Plan:
     pair = np.flatnonzero(kind[factor] == PAIR)
     other = 2 * first[factor[pair]] + 1 - pair
     rows[pair, R_OTHER] = a.scope[other]
-    rows[pair, R_OTHER_STATES] = slot[other, SLOT_STATES]
-    rows[pair, R_OTHER_DELTA] = a.factors[factor[pair], F_DELTA] + slot[other, SLOT_DELTA]
-    rows[pair, R_OTHER_STRIDE] = slot[other, SLOT_STRIDE]
-    member = a.scope + a.structures[owner[factor], S_VARIABLES]
+    rows[pair, R_OTHER_STATES] = slot[other].states
+    rows[pair, R_OTHER_DELTA] = a.factors[factor[pair]].delta + slot[other].delta
+    rows[pair, R_OTHER_STRIDE] = slot[other].stride
+    member = a.scope + a.structures[owner[factor]].variables
     rows = rows[np.argsort(member, kind="stable")]
-    of_variable = np.repeat(np.arange(len(a.variables)), a.variables[:, V_DEGREE])
+    of_variable = np.repeat(np.arange(len(a.variables)), a.variables.degree)
     most = np.maximum(
         np.bincount(of_variable, rows[:, R_EARLIER], len(a.variables)),
         np.bincount(of_variable, rows[:, R_LATER], len(a.variables)),
@@ -252,8 +216,8 @@ def _plan(graphs: FactorGraphs) -> Plan:
     return Plan(
         rows,
         1.0 / np.maximum(most, 1.0),
-        np.searchsorted(chosen, a.structures[:, S_FACTORS]),
-        chosen - a.structures[owner[chosen], S_FACTORS],
+        np.searchsorted(chosen, a.structures.factors),
+        chosen - a.structures[owner[chosen]].factors,
     )
 
 
@@ -271,19 +235,19 @@ def _solve(
         g.incident, g.variable_kinds, g.factor_kinds, g.slots, g.structured,
     )  # fmt: skip
     rows, share, first_structured, largest = plan.rows, plan.share, plan.first_structured, g.largest
-    theta, lam, heard = np.empty(largest[L_STATES]), np.empty(largest[L_DELTAS]), np.empty(largest[L_DELTAS])
-    belief, table, spare = np.empty(largest[L_STATES]), np.empty(largest[L_TABLE]), np.empty(largest[L_STATES])
-    soft, most = np.empty(largest[L_TABLES] if smoothing > 0 else 0), np.empty(largest[L_DELTAS])
-    given = np.empty(largest[L_STATES])
-    unary, high = np.empty(largest[L_SLOTS]), np.empty(largest[L_SLOTS])
-    work, order, own = np.empty(room), np.empty(room, np.int64), np.empty(largest[L_SLOTS], np.int32)
-    trial = np.empty(largest[L_VARIABLES], np.int32)
+    theta, lam, heard = np.empty(largest.states), np.empty(largest.deltas), np.empty(largest.deltas)
+    belief, table, spare = np.empty(largest.states), np.empty(largest.table), np.empty(largest.states)
+    soft, most = np.empty(largest.tables if smoothing > 0 else 0), np.empty(largest.deltas)
+    given = np.empty(largest.states)
+    unary, high = np.empty(largest.slots), np.empty(largest.slots)
+    work, order, own = np.empty(room), np.empty(room, np.int64), np.empty(largest.slots, np.int32)
+    trial = np.empty(largest.variables, np.int32)
     for m in range(len(examples) - 1):
         s, first, states, tables = (
-            examples[m, STRUCTURE], examples[m, VARIABLES], examples[m, STATES], examples[m, TABLES],
+            examples[m].structure, examples[m].variables, examples[m].states, examples[m].tables,
         )  # fmt: skip
-        v0, f0, n = structures[s, S_VARIABLES], structures[s, S_FACTORS], examples[m + 1, VARIABLES] - first
-        f1 = f0 + examples[m + 1, FACTORS] - examples[m, FACTORS]
+        v0, f0, n = structures[s].variables, structures[s].factors, examples[m + 1].variables - first
+        f1 = f0 + examples[m + 1].factors - examples[m].factors
         size, entropy = start(
             v0, n, f0, f1, states, tables, variables, v_kinds, incident, rows, factors, kinds, slots, structured,
             v_scores, f_scores, theta, lam, work, own,
@@ -361,15 +325,15 @@ def start(
     """
     size, entropy = 0.0, 1.0
     for v in range(v0, v0 + n):
-        n_states, state, q0 = v_kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_STATE], variables[v, V_INCIDENT]
+        n_states, state, q0 = v_kinds[variables[v].template].entries, variables[v].table, variables[v].neighbours
         entropy += np.log(n_states)
         for k in range(n_states):
             theta[state + k] = v_scores[states + state + k]
-        for q in range(q0, q0 + variables[v, V_DEGREE]):
+        for q in range(q0, q0 + variables[v].degree):
             if rows[q, R_KIND] == SINGLE:
-                t, at = factors[f0 + incident[q, I_FACTOR], F_TEMPLATE], tables + incident[q, I_TABLE]
+                t, at = factors[f0 + incident[q].factor].template, tables + incident[q].table
                 for k in range(n_states):
-                    if kinds[t, K_KIND] == TABLE:
+                    if kinds[t].kind == TABLE:
                         theta[state + k] += f_scores[at + k]
                     else:
                         own[0] = k
@@ -377,13 +341,13 @@ def start(
         for k in range(n_states):
             if theta[state + k] > -np.inf:
                 size = max(size, abs(theta[state + k]))
-        for q in range(q0, q0 + variables[v, V_DEGREE]):
+        for q in range(q0, q0 + variables[v].degree):
             for k in range(n_states):
-                lam[incident[q, I_DELTA] + k] = 0.0 if theta[state + k] > -np.inf else -np.inf
+                lam[incident[q].delta + k] = 0.0 if theta[state + k] > -np.inf else -np.inf
     for c in range(f0, f1):
-        at = tables + factors[c, F_TABLE]
-        entropy += np.log(kinds[factors[c, F_TEMPLATE], K_SIZE])
-        for y in range(at, at + kinds[factors[c, F_TEMPLATE], K_SIZE]):
+        at = tables + factors[c].table
+        entropy += np.log(kinds[factors[c].template].entries)
+        for y in range(at, at + kinds[factors[c].template].entries):
             if f_scores[y] > -np.inf:
                 size = max(size, abs(f_scores[y]))
     return size, entropy
@@ -418,13 +382,13 @@ def sweep(
     before, after = (R_EARLIER, R_LATER) if forward else (R_LATER, R_EARLIER)
     for step in range(n):
         v = v0 + (step if forward else n - 1 - step)
-        n_states, state = v_kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_STATE]
-        q0 = variables[v, V_INCIDENT]
-        q1 = q0 + variables[v, V_DEGREE]
+        n_states, state = v_kinds[variables[v].template].entries, variables[v].table
+        q0 = variables[v].neighbours
+        q1 = q0 + variables[v].degree
         for k in range(n_states):
             belief[k] = theta[state + k]
         for q in range(q0, q1):
-            to = incident[q, I_DELTA]
+            to = incident[q].delta
             if rows[q, before]:
                 _message(
                     q, n_states, tables, incident, rows, f0, factors, kinds, slots, structured, f_scores, lam, heard, table, unary,
@@ -445,7 +409,7 @@ def sweep(
         total += top
         part = share[v]
         for q in range(q0, q1):
-            to = incident[q, I_DELTA]
+            to = incident[q].delta
             if rows[q, before]:
                 for k in range(n_states):
                     lam[to + k] = -heard[to + k]
@@ -465,7 +429,7 @@ def _bury(n_states: int, state: int, q0: int, q1: int, incident: Any, belief: An
         if belief[k] == -np.inf:
             theta[state + k] = -np.inf
             for q in range(q0, q1):
-                lam[incident[q, I_DELTA] + k] = -np.inf
+                lam[incident[q].delta + k] = -np.inf
 
 
 @inner
@@ -475,44 +439,44 @@ def _message(
     own: Any,
 ) -> None:  # fmt: skip
     """Best score of the factor for each state of the variable, without what the variable itself has given to it."""
-    to, at = incident[q, I_DELTA], tables + incident[q, I_TABLE]
+    to, at = incident[q].delta, tables + incident[q].table
     if rows[q, R_KIND] == PAIR:
         other, n_other = rows[q, R_OTHER_DELTA], rows[q, R_OTHER_STATES]
         if n_states == 2 and n_other == 2:
-            stride = incident[q, I_STRIDE]
+            stride = incident[q].stride
             zero, one = lam[other], lam[other + 1]
             heard[to] = max(f_scores[at] + zero, f_scores[at + 3 - stride] + one)
             heard[to + 1] = max(f_scores[at + stride] + zero, f_scores[at + 3] + one)
-        elif incident[q, I_STRIDE] == 1:
+        elif incident[q].stride == 1:
             _max_columns(
                 f_scores[at : at + n_states * n_other], lam[other : other + n_other], heard[to : to + n_states]
             )
         else:
             _max_rows(f_scores[at : at + n_states * n_other], lam[other : other + n_other], heard[to : to + n_states])
         return
-    c = f0 + incident[q, I_FACTOR]
-    t = factors[c, F_TEMPLATE]
+    c = f0 + incident[q].factor
+    t = factors[c].template
     if rows[q, R_KIND] == STRUCTURED:
-        mine, own_slot = to - factors[c, F_DELTA], 0
-        for j in range(kinds[t, K_ARITY]):
-            e = kinds[t, K_SLOTS] + j
-            there = slots[e, SLOT_DELTA]
+        mine, own_slot = to - factors[c].delta, 0
+        for j in range(kinds[t].arity):
+            e = kinds[t].slots + j
+            there = slots[e].delta
             if there == mine:
                 own_slot = j
-            for k in range(there, there + slots[e, SLOT_STATES]):
-                unary[k] = 0.0 if there == mine else lam[factors[c, F_DELTA] + k]
+            for k in range(there, there + slots[e].states):
+                unary[k] = 0.0 if there == mine else lam[factors[c].delta + k]
         structured_max_marginals(t, own_slot, kinds, slots, structured, unary, f_scores, at, high, work, order, own)
         for k in range(n_states):
             heard[to + k] = high[mine + k]
         return
-    for y in range(kinds[t, K_SIZE]):
+    for y in range(kinds[t].entries):
         table[y] = f_scores[at + y]
-    for j in range(kinds[t, K_ARITY]):
-        e = kinds[t, K_SLOTS] + j
-        given = factors[c, F_DELTA] + slots[e, SLOT_DELTA]
+    for j in range(kinds[t].arity):
+        e = kinds[t].slots + j
+        given = factors[c].delta + slots[e].delta
         if given != to:
-            slot_add(table, 0, slots[e, SLOT_OUTER], slots[e, SLOT_STATES], slots[e, SLOT_STRIDE], lam, given, 1.0)
-    slot_max(table, 0, incident[q, I_OUTER], n_states, incident[q, I_STRIDE], heard, to)
+            slot_add(table, 0, slots[e].outer, slots[e].states, slots[e].stride, lam, given, 1.0)
+    slot_max(table, 0, incident[q].outer, n_states, incident[q].stride, heard, to)
 
 
 @inner
@@ -552,11 +516,11 @@ def _soften(
 ) -> None:
     """Fill soft with exp(score / temperature) of all tables, relative to the largest of each, which most keeps."""
     for c in range(f0, f1):
-        t = factors[c, F_TEMPLATE]
-        if kinds[t, K_KIND] == TABLE:
-            at, n = factors[c, F_TABLE], kinds[t, K_SIZE]
+        t = factors[c].template
+        if kinds[t].kind == TABLE:
+            at, n = factors[c].table, kinds[t].entries
             top = _largest(f_scores, tables + at, n)
-            most[factors[c, F_DELTA]] = top
+            most[factors[c].delta] = top
             for y in range(at, at + n):
                 soft[y] = np.exp((f_scores[tables + y] - top) / temperature) if top > -np.inf else 0.0
 
@@ -571,14 +535,14 @@ def _soft_sweep(
     """Minimise the smoothed bound over all messages of one variable, for each variable in turn."""
     for step in range(n):
         v = v0 + (step if forward else n - 1 - step)
-        n_states, state = v_kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_STATE]
-        q0 = variables[v, V_INCIDENT]
-        q1 = q0 + variables[v, V_DEGREE]
+        n_states, state = v_kinds[variables[v].template].entries, variables[v].table
+        q0 = variables[v].neighbours
+        q1 = q0 + variables[v].degree
         for k in range(n_states):
             belief[k] = theta[state + k]
         parts = 1.0
         for q in range(q0, q1):
-            to = incident[q, I_DELTA]
+            to = incident[q].delta
             if rows[q, R_EARLIER] or rows[q, R_LATER]:
                 parts += 1.0
                 _soft_message(
@@ -598,7 +562,7 @@ def _soft_sweep(
         if top == -np.inf:
             return
         for q in range(q0, q1):
-            to = incident[q, I_DELTA]
+            to = incident[q].delta
             if rows[q, R_EARLIER] or rows[q, R_LATER]:
                 for k in range(n_states):
                     if belief[k] > -np.inf:
@@ -618,9 +582,9 @@ def _soft_message(
     Tables are exponentiated once a temperature, so that a message costs exponentials of messages only. Structured
     factors, and sums that are too small for a float, are left to the maximum; bounds hold for all messages.
     """
-    c = f0 + incident[q, I_FACTOR]
-    t, to, at = factors[c, F_TEMPLATE], incident[q, I_DELTA], incident[q, I_TABLE]
-    shift = most[factors[c, F_DELTA]]
+    c = f0 + incident[q].factor
+    t, to, at = factors[c].template, incident[q].delta, incident[q].table
+    shift = most[factors[c].delta]
     for k in range(n_states):
         sums[k] = 0.0
     if rows[q, R_KIND] == STRUCTURED:
@@ -629,20 +593,20 @@ def _soft_message(
         n_other = rows[q, R_OTHER_STATES]
         shift += _exponentials(lam, rows[q, R_OTHER_DELTA], n_other, temperature, given)
         pair = soft[at : at + n_states * n_other]
-        if incident[q, I_STRIDE] == 1:
+        if incident[q].stride == 1:
             _add_columns(pair, given[:n_other], sums[:n_states])
         else:
             _add_rows(pair, given[:n_other], sums[:n_states])
     else:
-        for y in range(kinds[t, K_SIZE]):
+        for y in range(kinds[t].entries):
             table[y] = soft[at + y]
-        for j in range(kinds[t, K_ARITY]):
-            e = kinds[t, K_SLOTS] + j
-            other, n_other = factors[c, F_DELTA] + slots[e, SLOT_DELTA], slots[e, SLOT_STATES]
+        for j in range(kinds[t].arity):
+            e = kinds[t].slots + j
+            other, n_other = factors[c].delta + slots[e].delta, slots[e].states
             if other != to:
                 shift += _exponentials(lam, other, n_other, temperature, given)
-                slot_scale(table, 0, slots[e, SLOT_OUTER], n_other, slots[e, SLOT_STRIDE], given, 0)
-        slot_sum(table, 0, incident[q, I_OUTER], n_states, incident[q, I_STRIDE], sums, 0)
+                slot_scale(table, 0, slots[e].outer, n_other, slots[e].stride, given, 0)
+        slot_sum(table, 0, incident[q].outer, n_states, incident[q].stride, sums, 0)
     least = np.inf
     for k in range(n_states):
         least = min(least, sums[k])
@@ -702,12 +666,12 @@ def _decode(
     for v in range(n):
         trial[v] = -1
     for v in range(n):
-        n_states, state = v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE], variables[v0 + v, V_STATE]
-        q0 = variables[v0 + v, V_INCIDENT]
+        n_states, state = v_kinds[variables[v0 + v].template].entries, variables[v0 + v].table
+        q0 = variables[v0 + v].neighbours
         for k in range(n_states):
             belief[k] = theta[state + k]
-        for q in range(q0, q0 + variables[v0 + v, V_DEGREE]):
-            to, at = incident[q, I_DELTA], tables + incident[q, I_TABLE]
+        for q in range(q0, q0 + variables[v0 + v].degree):
+            to, at = incident[q].delta, tables + incident[q].table
             if not rows[q, R_EARLIER]:
                 # The sweep backwards has left what the later variables have to say.
                 for k in range(n_states):
@@ -717,10 +681,10 @@ def _decode(
             if rows[q, R_KIND] == PAIR:
                 at += trial[rows[q, R_OTHER]] * rows[q, R_OTHER_STRIDE]
                 for k in range(n_states):
-                    belief[k] += f_scores[at + k * incident[q, I_STRIDE]]
+                    belief[k] += f_scores[at + k * incident[q].stride]
                 continue
-            c = f0 + incident[q, I_FACTOR]
-            t, mine = factors[c, F_TEMPLATE], to - factors[c, F_DELTA]
+            c = f0 + incident[q].factor
+            t, mine = factors[c].template, to - factors[c].delta
             slot_of = _clamped(c, v, factors, kinds, slots, scope, lam, trial, unary)
             if rows[q, R_KIND] == STRUCTURED:
                 structured_max_marginals(
@@ -729,16 +693,14 @@ def _decode(
                 for k in range(n_states):
                     belief[k] += high[mine + k]
                 continue
-            for y in range(kinds[t, K_SIZE]):
+            for y in range(kinds[t].entries):
                 table[y] = f_scores[at + y]
-            for j in range(kinds[t, K_ARITY]):
-                e = kinds[t, K_SLOTS] + j
-                there = slots[e, SLOT_DELTA]
+            for j in range(kinds[t].arity):
+                e = kinds[t].slots + j
+                there = slots[e].delta
                 if there != mine:
-                    slot_add(
-                        table, 0, slots[e, SLOT_OUTER], slots[e, SLOT_STATES], slots[e, SLOT_STRIDE], unary, there, 1.0
-                    )
-            slot_max(table, 0, incident[q, I_OUTER], n_states, incident[q, I_STRIDE], spare, 0)
+                    slot_add(table, 0, slots[e].outer, slots[e].states, slots[e].stride, unary, there, 1.0)
+            slot_max(table, 0, incident[q].outer, n_states, incident[q].stride, spare, 0)
             for k in range(n_states):
                 belief[k] += spare[k]
         best, fallback = -1, 0
@@ -758,17 +720,17 @@ def _clamped(c: int, v: int, factors: Any, kinds: Any, slots: Any, scope: Any, l
 
     Returns the place of v in the scope.
     """
-    t, place = factors[c, F_TEMPLATE], 0
-    for j in range(kinds[t, K_ARITY]):
-        e, u = kinds[t, K_SLOTS] + j, scope[factors[c, F_SCOPE] + j]
-        to, label = slots[e, SLOT_DELTA], trial[u]
+    t, place = factors[c].template, 0
+    for j in range(kinds[t].arity):
+        e, u = kinds[t].slots + j, scope[factors[c].neighbours + j]
+        to, label = slots[e].delta, trial[u]
         if u == v:
             place = j
-        for k in range(slots[e, SLOT_STATES]):
+        for k in range(slots[e].states):
             if u == v:
                 unary[to + k] = 0.0
             else:
-                unary[to + k] = lam[factors[c, F_DELTA] + to + k] if label < 0 or label == k else -np.inf
+                unary[to + k] = lam[factors[c].delta + to + k] if label < 0 or label == k else -np.inf
     return place
 
 
@@ -780,7 +742,7 @@ def _score(
     """Score of a labeling of one example."""
     total = 0.0
     for v in range(n):
-        total += v_scores[states + variables[v0 + v, V_STATE] + trial[v]]
+        total += v_scores[states + variables[v0 + v].table + trial[v]]
     for c in range(f0, f1):
         total += _factor_score(c, tables, factors, kinds, slots, scope, structured, f_scores, trial, work, own)
     return total
@@ -792,11 +754,11 @@ def _factor_score(
     work: Any, own: Any,
 ) -> Any:  # fmt: skip
     """Score of one factor under a labeling of its example."""
-    t, at = factors[c, F_TEMPLATE], tables + factors[c, F_TABLE]
-    if kinds[t, K_KIND] == TABLE:
+    t, at = factors[c].template, tables + factors[c].table
+    if kinds[t].kind == TABLE:
         return f_scores[at + joint_state(c, 0, factors, scope, kinds, slots, trial)]
-    for j in range(kinds[t, K_ARITY]):
-        own[j] = trial[scope[factors[c, F_SCOPE] + j]]
+    for j in range(kinds[t].arity):
+        own[j] = trial[scope[factors[c].neighbours + j]]
     return structured_score(t, kinds, slots, structured, f_scores, at, own, work)
 
 
@@ -809,20 +771,20 @@ def _final(
     """The bound from its definition, and which variables have no state that is best, alone, for it and all its factors."""
     total = 0.0
     for v in range(v0, v0 + n):
-        n_states, state = v_kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_STATE]
-        q0 = variables[v, V_INCIDENT]
-        q1 = q0 + variables[v, V_DEGREE]
+        n_states, state = v_kinds[variables[v].template].entries, variables[v].table
+        q0 = variables[v].neighbours
+        q1 = q0 + variables[v].degree
         for k in range(n_states):
             belief[k] = theta[state + k]
         for q in range(q0, q1):
             for k in range(n_states):
                 if theta[state + k] > -np.inf:
-                    belief[k] -= lam[incident[q, I_DELTA] + k]
+                    belief[k] -= lam[incident[q].delta + k]
         total += _largest(belief, 0, n_states)
         for k in range(n_states):
             spare[k] = belief[k]
         for q in range(q0, q1):
-            to = incident[q, I_DELTA]
+            to = incident[q].delta
             if rows[q, R_KIND] == SINGLE:
                 continue
             _message(
@@ -843,7 +805,7 @@ def _final(
         for k in range(n_states):
             open_ = open_ or (k != best and spare[k] >= spare[best] - tie)
         for q in range(q0, q1):
-            to = incident[q, I_DELTA]
+            to = incident[q].delta
             if rows[q, R_KIND] != SINGLE:
                 open_ = open_ or heard[to + best] < _largest(heard, to, n_states) - tie
         ambiguous[first + v - v0] = open_
@@ -867,15 +829,15 @@ def _improve_structured(g: Any, plan: Any, room: int, v_scores: Any, f_scores: A
         g.incident, g.variable_kinds, g.factor_kinds, g.slots, g.structured,
     )  # fmt: skip
     first_structured, chosen, largest = plan.first_structured, plan.structured, g.largest
-    local, unary = np.empty(largest[L_STATES]), np.empty(largest[L_SLOTS])
-    work, order, own = np.empty(room), np.empty(room, np.int64), np.empty(largest[L_SLOTS], np.int32)
-    trial, relabelled = np.empty(largest[L_VARIABLES], np.int32), np.empty(largest[L_SLOTS], np.int32)
+    local, unary = np.empty(largest.states), np.empty(largest.slots)
+    work, order, own = np.empty(room), np.empty(room, np.int64), np.empty(largest.slots, np.int32)
+    trial, relabelled = np.empty(largest.variables, np.int32), np.empty(largest.slots, np.int32)
     for m in range(len(examples) - 1):
         s, first, states, tables = (
-            examples[m, STRUCTURE], examples[m, VARIABLES], examples[m, STATES], examples[m, TABLES],
+            examples[m].structure, examples[m].variables, examples[m].states, examples[m].tables,
         )  # fmt: skip
-        v0, f0, n = structures[s, S_VARIABLES], structures[s, S_FACTORS], examples[m + 1, VARIABLES] - first
-        f1 = f0 + examples[m + 1, FACTORS] - examples[m, FACTORS]
+        v0, f0, n = structures[s].variables, structures[s].factors, examples[m + 1].variables - first
+        f1 = f0 + examples[m + 1].factors - examples[m].factors
         for v in range(n):
             trial[v] = labels[first + v]
         improving = True
@@ -894,21 +856,21 @@ def _improve_structured(g: Any, plan: Any, room: int, v_scores: Any, f_scores: A
                     trial[v], improving = best, True
             for i in range(first_structured[s], first_structured[s + 1]):
                 c = f0 + chosen[i]
-                t, scope0 = factors[c, F_TEMPLATE], factors[c, F_SCOPE]
+                t, scope0 = factors[c].template, factors[c].neighbours
                 value = _score(
                     v0, n, f0, f1, states, tables, variables, factors, kinds, slots, scope, structured, v_scores, f_scores,
                     trial, work, own,
                 )  # fmt: skip
-                for j in range(kinds[t, K_ARITY]):
+                for j in range(kinds[t].arity):
                     _local_scores(
                         scope[scope0 + j], c, v0, f0, states, tables, variables, v_kinds, incident, factors, kinds, slots,
                         scope, structured, v_scores, f_scores, trial, work, own, unary,
-                        slots[kinds[t, K_SLOTS] + j, SLOT_DELTA],
+                        slots[kinds[t].slots + j].delta,
                     )  # fmt: skip
                 structured_max(
-                    t, kinds, slots, structured, unary, f_scores, tables + factors[c, F_TABLE], relabelled, work, order
+                    t, kinds, slots, structured, unary, f_scores, tables + factors[c].table, relabelled, work, order
                 )
-                for j in range(kinds[t, K_ARITY]):
+                for j in range(kinds[t].arity):
                     v = scope[scope0 + j]
                     trial[v], relabelled[j] = relabelled[j], trial[v]
                 new = _score(
@@ -918,7 +880,7 @@ def _improve_structured(g: Any, plan: Any, room: int, v_scores: Any, f_scores: A
                 if _gains(new, value):
                     improving = True
                     continue
-                for j in range(kinds[t, K_ARITY]):
+                for j in range(kinds[t].arity):
                     trial[scope[scope0 + j]] = relabelled[j]
         for v in range(n):
             labels[first + v] = trial[v]
@@ -937,13 +899,13 @@ def _local_scores(
     work: Any, own: Any, out: Any, to: int,
 ) -> Any:  # fmt: skip
     """Score of each state of a variable with the labels of the others, but for one factor; the number of states."""
-    n_states, at = v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE], states + variables[v0 + v, V_STATE]
-    q0, label = variables[v0 + v, V_INCIDENT], trial[v]
+    n_states, at = v_kinds[variables[v0 + v].template].entries, states + variables[v0 + v].table
+    q0, label = variables[v0 + v].neighbours, trial[v]
     for k in range(n_states):
         out[to + k] = v_scores[at + k]
         trial[v] = k
-        for q in range(q0, q0 + variables[v0 + v, V_DEGREE]):
-            c = f0 + incident[q, I_FACTOR]
+        for q in range(q0, q0 + variables[v0 + v].degree):
+            c = f0 + incident[q].factor
             if c != without:
                 out[to + k] += _factor_score(
                     c, tables, factors, kinds, slots, scope, structured, f_scores, trial, work, own

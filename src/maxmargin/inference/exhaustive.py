@@ -39,28 +39,7 @@ from maxmargin.inference.contract import (
 )
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import (
-    F_SCOPE,
-    F_TABLE,
-    F_TEMPLATE,
-    K_ARITY,
-    K_KIND,
-    K_SIZE,
-    K_SLOTS,
-    L_SLOTS,
-    L_STATES,
-    L_VARIABLES,
-    S_FACTORS,
-    S_VARIABLES,
-    SLOT_STRIDE,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_STATE,
-    V_TEMPLATE,
-    VARIABLES,
-    offsets,
-)
+from maxmargin.problems.layout import offsets
 from maxmargin.problems.structured import structured_score, structured_statistics, work_size
 from maxmargin.problems.templates import TABLE
 
@@ -146,35 +125,35 @@ def joint_states(graphs: FactorGraphs) -> NDArray[np.float64]:
 def _joint_states(graphs: FactorGraphs) -> NDArray[np.float64]:
     a = graphs.arrays
     with np.errstate(over="ignore"):
-        n_states = a.variable_kinds[a.variables[:, V_TEMPLATE], K_SIZE].astype(np.float64)
-        return np.asarray(np.multiply.reduceat(n_states, a.structures[:-1, S_VARIABLES]))
+        n_states = a.variable_kinds[a.variables.template].entries.astype(np.float64)
+        return np.asarray(np.multiply.reduceat(n_states, a.structures[:-1].variables))
 
 
 @once_per_structures
 def _levels(graphs: FactorGraphs) -> Levels:
     a = graphs.arrays
-    first = a.factors[:, F_SCOPE]
-    arity = a.factor_kinds[a.factors[:, F_TEMPLATE], K_ARITY]
+    first = a.factors.neighbours
+    arity = a.factor_kinds[a.factors.template].arity
     factor = np.repeat(np.arange(len(arity)), arity)
-    slot = a.factor_kinds[a.factors[factor, F_TEMPLATE], K_SLOTS] + np.arange(len(factor)) - first[factor]
-    stride = a.slots[slot, SLOT_STRIDE]
+    slot = a.factor_kinds[a.factors[factor].template].slots + np.arange(len(factor)) - first[factor]
+    stride = a.slots[slot].stride
     # The level of a factor is the last variable of its scope; the others come earlier.
     last = np.maximum.reduceat(a.scope, first) if len(first) else first
     own = a.scope == last[factor]
     earlier = first - np.arange(len(first))
-    level = last + np.repeat(a.structures[:-1, S_VARIABLES], np.diff(a.structures[:, S_FACTORS]))
-    size = a.factor_kinds[a.factors[:, F_TEMPLATE], K_SIZE]
+    level = last + np.repeat(a.structures[:-1].variables, np.diff(a.structures.factors))
+    size = a.factor_kinds[a.factors.template].entries
     factors = np.stack(
-        [a.factors[:, F_TABLE], stride[own], earlier, earlier + arity - 1, size, a.factors[:, F_TEMPLATE], first],
+        [a.factors.table, stride[own], earlier, earlier + arity - 1, size, a.factors.template, first],
         axis=1,
     )
 
     variables = np.zeros((len(a.variables) + 1, 3), np.int64)
-    variables[:-1, LEVEL_STATES] = a.variable_kinds[a.variables[:, V_TEMPLATE], K_SIZE]
-    variables[:-1, LEVEL_STATE] = a.variables[:, V_STATE]
+    variables[:-1, LEVEL_STATES] = a.variable_kinds[a.variables.template].entries
+    variables[:-1, LEVEL_STATE] = a.variables.table
     variables[:, LEVEL_FACTOR] = offsets(np.bincount(level, minlength=len(a.variables)))
     return Levels(
-        np.ascontiguousarray(a.structures[:, S_VARIABLES]),
+        np.ascontiguousarray(a.structures.variables),
         variables,
         factors[np.argsort(level, kind="stable")],
         np.stack([a.scope, stride], axis=1)[~own],
@@ -190,12 +169,12 @@ def _search(g: Any, levels: Any, room: int, v_scores: Any, f_scores: Any, labels
     examples, largest, scope, kinds, slots, structured = (
         g.examples, g.largest, g.scope, g.factor_kinds, g.slots, g.structured,
     )  # fmt: skip
-    partial, choice = np.empty(largest[L_STATES]), np.empty(largest[L_VARIABLES], np.int64)
-    rest, work, own = np.empty(largest[L_VARIABLES]), np.empty(room), np.empty(largest[L_SLOTS], np.int32)
+    partial, choice = np.empty(largest.states), np.empty(largest.variables, np.int64)
+    rest, work, own = np.empty(largest.variables), np.empty(room), np.empty(largest.slots, np.int32)
     start, variables, factors, earlier = levels.start, levels.variables, levels.factors, levels.earlier
     for m in range(len(examples) - 1):
-        v0, states, tables = start[examples[m, STRUCTURE]], examples[m, STATES], examples[m, TABLES]
-        first, n = examples[m, VARIABLES], examples[m + 1, VARIABLES] - examples[m, VARIABLES]
+        v0, states, tables = start[examples[m].structure], examples[m].states, examples[m].tables
+        first, n = examples[m].variables, examples[m + 1].variables - examples[m].variables
         # The most that the variables after d can add: below a partial labeling that falls short by more, nothing is better.
         bound = 0.0
         for d in range(n - 1, -1, -1):
@@ -206,7 +185,7 @@ def _search(g: Any, levels: Any, room: int, v_scores: Any, f_scores: Any, labels
             bound += most
             for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
                 most, at = -np.inf, tables + factors[q, FACTOR_TABLE]
-                if kinds[factors[q, FACTOR_TEMPLATE], K_KIND] != TABLE:
+                if kinds[factors[q, FACTOR_TEMPLATE]].kind != TABLE:
                     most = np.inf
                 for y in range(factors[q, FACTOR_SIZE]):
                     most = max(most, f_scores[at + y])
@@ -222,7 +201,7 @@ def _search(g: Any, levels: Any, room: int, v_scores: Any, f_scores: Any, labels
                 for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
                     joint, stride = tables + factors[q, FACTOR_TABLE], factors[q, FACTOR_STRIDE]
                     t = factors[q, FACTOR_TEMPLATE]
-                    if kinds[t, K_KIND] != TABLE:
+                    if kinds[t].kind != TABLE:
                         for k in range(n_states):
                             choice[d] = k
                             _own_labels(t, kinds, scope, factors[q, FACTOR_SCOPE], choice, own)
@@ -256,7 +235,7 @@ def _search(g: Any, levels: Any, room: int, v_scores: Any, f_scores: Any, labels
 @inner
 def _own_labels(t: int, kinds: Any, scope: Any, first: int, choice: Any, own: Any) -> None:
     """The labels of one factor's scope."""
-    for j in range(kinds[t, K_ARITY]):
+    for j in range(kinds[t].arity):
         own[j] = choice[scope[first + j]]
 
 
@@ -269,15 +248,15 @@ def _sum(
     examples, largest, scope, kinds, slots, structured = (
         g.examples, g.largest, g.scope, g.factor_kinds, g.slots, g.structured,
     )  # fmt: skip
-    work, own = np.empty(room), np.empty(largest[L_SLOTS], np.int32)
-    partial, choice = np.empty(largest[L_STATES]), np.empty(largest[L_VARIABLES], np.int64)
-    mass = np.zeros(largest[L_VARIABLES])
+    work, own = np.empty(room), np.empty(largest.slots, np.int32)
+    partial, choice = np.empty(largest.states), np.empty(largest.variables, np.int64)
+    mass = np.zeros(largest.variables)
     start, variables, factors, earlier = levels.start, levels.variables, levels.factors, levels.earlier
     # Where each factor's joint state with the level's variable at state 0 is, since the search last entered its level.
     place = np.empty(len(factors), np.int64)
     for m in range(len(examples) - 1):
-        v0, states, tables = start[examples[m, STRUCTURE]], examples[m, STATES], examples[m, TABLES]
-        n = examples[m + 1, VARIABLES] - examples[m, VARIABLES]
+        v0, states, tables = start[examples[m].structure], examples[m].states, examples[m].tables
+        n = examples[m + 1].variables - examples[m].variables
         value = 0.0
         d, entering = 0, True
         while True:
@@ -289,7 +268,7 @@ def _sum(
                 for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
                     joint, stride = tables + factors[q, FACTOR_TABLE], factors[q, FACTOR_STRIDE]
                     t = factors[q, FACTOR_TEMPLATE]
-                    if kinds[t, K_KIND] != TABLE:
+                    if kinds[t].kind != TABLE:
                         for k in range(n_states):
                             choice[d] = k
                             _own_labels(t, kinds, scope, factors[q, FACTOR_SCOPE], choice, own)
@@ -322,16 +301,16 @@ def _sum(
             out_v[states + variables[v0 + d, LEVEL_STATE] + choice[d]] += p
             for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
                 t = factors[q, FACTOR_TEMPLATE]
-                if kinds[t, K_KIND] == TABLE:
+                if kinds[t].kind == TABLE:
                     out_f[place[q] + choice[d] * factors[q, FACTOR_STRIDE]] += p
                     continue
                 _own_labels(t, kinds, scope, factors[q, FACTOR_SCOPE], choice, own)
                 structured_statistics(t, kinds, slots, structured, own, work, 0)
                 for y in range(factors[q, FACTOR_SIZE]):
                     out_f[tables + factors[q, FACTOR_TABLE] + y] += p * work[y]
-        for i in range(states, examples[m + 1, STATES]):
+        for i in range(states, examples[m + 1].states):
             out_v[i] /= mass[0]
-        for i in range(tables, examples[m + 1, TABLES]):
+        for i in range(tables, examples[m + 1].tables):
             out_f[i] /= mass[0]
         # The best labeling's mass is exp of a rounding error rather than 1, which is as good.
         log_partition[m] = best[m] + temperature * np.log(mass[0])

@@ -79,20 +79,7 @@ from maxmargin.inference.contract import (
 from maxmargin.inference.rounding import HALF_UP, REPAIR, SCHEMES, check_rounding
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import (
-    F_SCOPE,
-    F_TABLE,
-    F_TEMPLATE,
-    K_ARITY,
-    L_VARIABLES,
-    S_FACTORS,
-    S_VARIABLES,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    VARIABLES,
-    offsets,
-)
+from maxmargin.problems.layout import offsets
 from maxmargin.problems.templates import Template
 
 # How sentences call whatever needs binary pairs of finite scores.
@@ -280,13 +267,13 @@ def network(graphs: FactorGraphs) -> Network:
     """Which variables the arcs of each structure join; factors of more than two variables are left out."""
     a = graphs.arrays
     n_structures, n_variables = len(a.structures) - 1, len(a.variables)
-    arity = a.factor_kinds[a.factors[:, F_TEMPLATE], K_ARITY]
-    owner = np.repeat(np.arange(n_structures), np.diff(a.structures[:, S_FACTORS]))
-    first_variable = a.structures[:, S_VARIABLES]
+    arity = a.factor_kinds[a.factors.template].arity
+    owner = np.repeat(np.arange(n_structures), np.diff(a.structures.factors))
+    first_variable = a.structures.variables
 
     # A batch may share structures with one that is refused, so other factors are left out, not assumed away.
     pair = np.flatnonzero(arity == 2)
-    ends = a.scope[a.factors[pair, F_SCOPE][:, None] + np.arange(2)].reshape(-1, 2)
+    ends = a.scope[a.factors[pair].neighbours[:, None] + np.arange(2)].reshape(-1, 2)
     at = (ends + first_variable[owner[pair]][:, None]).ravel()
     order = np.argsort(at, kind="stable")
     place = np.empty(len(order), np.int64)
@@ -300,8 +287,8 @@ def network(graphs: FactorGraphs) -> Network:
     first_single = offsets(np.bincount(owner[single], minlength=n_structures))
     return Network(
         np.stack([first_variable, first_pair, first_single], axis=1),
-        np.stack([ends[:, 0], ends[:, 1], a.factors[pair, F_TABLE], local[:, 0], local[:, 1]], axis=1),
-        np.stack([a.scope[a.factors[single, F_SCOPE]], a.factors[single, F_TABLE]], axis=1),
+        np.stack([ends[:, 0], ends[:, 1], a.factors[pair].table, local[:, 0], local[:, 1]], axis=1),
+        np.stack([a.scope[a.factors[single].neighbours], a.factors[single].table], axis=1),
         first_row,
         rows[order],
         int(np.diff(first_pair).max(initial=0)),
@@ -318,15 +305,15 @@ def _relax(
 ) -> None:  # fmt: skip
     """Relaxation and rounded labels of every example."""
     starts, pairs, singles, first_row, rows = net.starts, net.pairs, net.singles, net.first_row, net.rows
-    linear, state = np.empty(largest[L_VARIABLES]), np.empty(largest[L_VARIABLES], np.int8)
-    opened, coupling = np.empty(largest[L_VARIABLES], np.int64), np.empty(net.most_pairs)
-    nodes, arcs, residual, excess = workspace(largest[L_VARIABLES], net.most_pairs)
+    linear, state = np.empty(largest.variables), np.empty(largest.variables, np.int8)
+    opened, coupling = np.empty(largest.variables, np.int64), np.empty(net.most_pairs)
+    nodes, arcs, residual, excess = workspace(largest.variables, net.most_pairs)
     for m in range(len(examples) - 1):
-        s, states, first = examples[m, STRUCTURE], examples[m, STATES], examples[m, VARIABLES]
-        n, v0, e0 = examples[m + 1, VARIABLES] - first, starts[s, N_VARIABLE], starts[s, N_PAIR]
+        s, states, first = examples[m].structure, examples[m].states, examples[m].variables
+        n, v0, e0 = examples[m + 1].variables - first, starts[s, N_VARIABLE], starts[s, N_PAIR]
         n_pairs = starts[s + 1, N_PAIR] - e0
         constant = polynomial(
-            n, states, examples[m, TABLES], starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0, n_pairs, pairs,
+            n, states, examples[m].tables, starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0, n_pairs, pairs,
             v_scores, f_scores, linear, coupling,
         )  # fmt: skip
         least, tiny = roof_dual(
@@ -346,7 +333,7 @@ def _relax(
         if len(tables) > 0:
             relaxed_tables(
                 starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0, n_pairs, pairs, coupling, marginals, states, tables,
-                examples[m, TABLES],
+                examples[m].tables,
             )  # fmt: skip
         if scheme == REPAIR and n_open > 0:
             repair(v0, first_row, rows, linear, coupling, n_open, opened, state, tiny)

@@ -34,32 +34,7 @@ from maxmargin.errors import OptionError
 from maxmargin.inference.contract import MapResult, Marginals, check_numbers, check_refusal, unbounded_result
 from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import (
-    F_SCOPE,
-    F_TABLE,
-    F_TEMPLATE,
-    FACTORS,
-    I_FACTOR,
-    I_STRIDE,
-    I_TABLE,
-    K_ARITY,
-    K_SIZE,
-    K_SLOTS,
-    L_STATES,
-    S_FACTORS,
-    S_VARIABLES,
-    SLOT_STATES,
-    SLOT_STRIDE,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_DEGREE,
-    V_INCIDENT,
-    V_STATE,
-    V_TEMPLATE,
-    VARIABLES,
-    joint_state,
-)
+from maxmargin.problems.layout import joint_state
 
 _EPSILON = float(np.finfo(np.float64).eps)
 
@@ -99,32 +74,32 @@ def _climb(g: Any, v_scores: Any, f_scores: Any, labels: Any) -> None:
     scope, incident, v_kinds, f_kinds, slots = g.scope, g.incident, g.variable_kinds, g.factor_kinds, g.slots
     most_factors = 0
     for m in range(len(examples) - 1):
-        most_factors = max(most_factors, examples[m + 1, FACTORS] - examples[m, FACTORS])
-    sums, forbidden = np.empty(g.largest[L_STATES]), np.empty(g.largest[L_STATES], np.int64)
+        most_factors = max(most_factors, examples[m + 1].factors - examples[m].factors)
+    sums, forbidden = np.empty(g.largest.states), np.empty(g.largest.states, np.int64)
     # The joint state of each factor under the labeling.
     joint = np.empty(most_factors, np.int64)
     for m in range(len(examples) - 1):
         s, first, states, tables = (
-            examples[m, STRUCTURE],
-            examples[m, VARIABLES],
-            examples[m, STATES],
-            examples[m, TABLES],
+            examples[m].structure,
+            examples[m].variables,
+            examples[m].states,
+            examples[m].tables,
         )
-        v0, f0, n = structures[s, S_VARIABLES], structures[s, S_FACTORS], examples[m + 1, VARIABLES] - first
+        v0, f0, n = structures[s].variables, structures[s].factors, examples[m + 1].variables - first
         size = 0.0
-        for i in range(states, examples[m + 1, STATES]):
+        for i in range(states, examples[m + 1].states):
             size = max(size, _size(v_scores[i]))
-        for y in range(tables, examples[m + 1, TABLES]):
+        for y in range(tables, examples[m + 1].tables):
             size = max(size, _size(f_scores[y]))
 
         for v in range(n):
-            at = states + variables[v0 + v, V_STATE]
+            at = states + variables[v0 + v].table
             best = 0
-            for k in range(1, v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]):
+            for k in range(1, v_kinds[variables[v0 + v].template].entries):
                 if v_scores[at + k] > v_scores[at + best]:
                     best = k
             labels[first + v] = best
-        for c in range(examples[m + 1, FACTORS] - examples[m, FACTORS]):
+        for c in range(examples[m + 1].factors - examples[m].factors):
             joint[c] = joint_state(f0 + c, first, factors, scope, f_kinds, slots, labels)
         fresh = False
         while True:
@@ -146,9 +121,9 @@ def _climb(g: Any, v_scores: Any, f_scores: Any, labels: Any) -> None:
                 v0 + v, states, tables, variables, v_kinds, incident, v_scores, f_scores, labels[first + v], joint, sums,
                 forbidden,
             )  # fmt: skip
-            at = variables[v0 + v, V_STATE]
+            at = variables[v0 + v].table
             lost, gain = _gain(at, labels[first + v], k, sums, forbidden)
-            if lost > 0 or (lost == 0 and gain > _noise(variables[v0 + v, V_DEGREE], size)):
+            if lost > 0 or (lost == 0 and gain > _noise(variables[v0 + v].degree, size)):
                 _change(
                     v, k, v0, f0, first, tables, variables, factors, scope, incident, f_kinds, slots, f_scores, labels, joint,
                     sums, forbidden,
@@ -179,9 +154,9 @@ def _best_change(
     """The best change: variable and state; variable -1 if none is an increase."""
     best_v, best_k, best_lost, best_gain = -1, 0, 0, 0.0
     for v in range(n):
-        at, now = variables[v0 + v, V_STATE], labels[first + v]
-        noise = _noise(variables[v0 + v, V_DEGREE], size)
-        for k in range(v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]):
+        at, now = variables[v0 + v].table, labels[first + v]
+        noise = _noise(variables[v0 + v].degree, size)
+        for k in range(v_kinds[variables[v0 + v].template].entries):
             lost, gain = _gain(at, now, k, sums, forbidden)
             if lost < best_lost or (lost == 0 and gain <= noise):
                 continue
@@ -197,14 +172,14 @@ def _refresh(
     joint: Any, sums: Any, forbidden: Any,
 ) -> None:  # fmt: skip
     """Compute the sums of one variable afresh."""
-    at, n_states, row = variables[v, V_STATE], v_kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_INCIDENT]
+    at, n_states, row = variables[v].table, v_kinds[variables[v].template].entries, variables[v].neighbours
     for k in range(n_states):
         score = v_scores[states + at + k]
         sums[at + k] = score if score > -np.inf else 0.0
         forbidden[at + k] = 0 if score > -np.inf else 1
-    for e in range(row, row + variables[v, V_DEGREE]):
-        stride = incident[e, I_STRIDE]
-        base = tables + incident[e, I_TABLE] + joint[incident[e, I_FACTOR]] - now * stride
+    for e in range(row, row + variables[v].degree):
+        stride = incident[e].stride
+        base = tables + incident[e].table + joint[incident[e].factor] - now * stride
         for k in range(n_states):
             score = f_scores[base + k * stride]
             if score > -np.inf:
@@ -219,18 +194,18 @@ def _change(
     f_kinds: Any, slots: Any, f_scores: Any, labels: Any, joint: Any, sums: Any, forbidden: Any,
 ) -> None:  # fmt: skip
     """Put variable v into another state, and update the sums of its neighbours; its own stay what they are."""
-    row, move = variables[v0 + v, V_INCIDENT], state - labels[first + v]
-    for e in range(row, row + variables[v0 + v, V_DEGREE]):
-        c, step = incident[e, I_FACTOR], move * incident[e, I_STRIDE]
-        t, members = factors[f0 + c, F_TEMPLATE], factors[f0 + c, F_SCOPE]
-        for j in range(f_kinds[t, K_ARITY]):
+    row, move = variables[v0 + v].neighbours, state - labels[first + v]
+    for e in range(row, row + variables[v0 + v].degree):
+        c, step = incident[e].factor, move * incident[e].stride
+        t, members = factors[f0 + c].template, factors[f0 + c].neighbours
+        for j in range(f_kinds[t].arity):
             u = scope[members + j]
             if u == v:
                 continue
-            slot = f_kinds[t, K_SLOTS] + j
-            stride, at = slots[slot, SLOT_STRIDE], variables[v0 + u, V_STATE]
-            base = tables + factors[f0 + c, F_TABLE] + joint[c] - labels[first + u] * stride
-            for k in range(slots[slot, SLOT_STATES]):
+            slot = f_kinds[t].slots + j
+            stride, at = slots[slot].stride, variables[v0 + u].table
+            base = tables + factors[f0 + c].table + joint[c] - labels[first + u] * stride
+            for k in range(slots[slot].states):
                 before, after = f_scores[base + k * stride], f_scores[base + k * stride + step]
                 if before > -np.inf:
                     sums[at + k] -= before

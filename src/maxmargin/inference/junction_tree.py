@@ -68,16 +68,6 @@ from maxmargin.inference.contract import (
 )
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import (
-    F_TABLE,
-    S_FACTORS,
-    S_VARIABLES,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_STATE,
-    VARIABLES,
-)
 from maxmargin.problems.templates import Structure
 
 # `cliques` (one more row than cliques; the last holds the ends): table in the example's room, rows, columns, message in
@@ -391,8 +381,8 @@ def _tree(graphs: FactorGraphs) -> Tree:
         # A batch may share structures with one that this engine refuses.
         if found.cliques and found.entries <= MOST_ENTRIES:
             n_states = _n_states(graphs, structure)
-            state = a.variables[a.structures[s, S_VARIABLES] : a.structures[s + 1, S_VARIABLES], V_STATE].tolist()
-            table = a.factors[a.structures[s, S_FACTORS] : a.structures[s + 1, S_FACTORS], F_TABLE].tolist()
+            state = a.variables[a.structures[s].variables : a.structures[s + 1].variables].table.tolist()
+            table = a.factors[a.structures[s].factors : a.structures[s + 1].factors].table.tolist()
             inside: list[list[tuple[int, int, list[int]]]] = [[] for _ in found.cliques]
             small = [(OF_VARIABLE, at, [v]) for v, at in enumerate(state)]
             small += [(OF_FACTOR, at, scope) for scope, at in zip(structure.scope_lists(), table, strict=True)]
@@ -473,10 +463,10 @@ def _max_product(examples: Any, tree: Any, room: Any, v_scores: Any, f_scores: A
     table, message, count = np.empty(room[0]), np.empty(room[1]), np.zeros(MOST_DIMENSIONS, np.int64)
     for m in range(len(examples) - 1):
         s, first, states, tables = (
-            examples[m, STRUCTURE],
-            examples[m, VARIABLES],
-            examples[m, STATES],
-            examples[m, TABLES],
+            examples[m].structure,
+            examples[m].variables,
+            examples[m].states,
+            examples[m].tables,
         )
         for c in range(start[s], start[s + 1]):
             _fill(c, cliques, links, dimensions, v_scores, states, f_scores, tables, message, table, count)
@@ -514,7 +504,7 @@ def _sum_product(
     table, message, total = np.empty(room[0]), np.empty(room[1]), np.empty(room[2])
     count = np.zeros(MOST_DIMENSIONS, np.int64)
     for m in range(len(examples) - 1):
-        s, states, tables = examples[m, STRUCTURE], examples[m, STATES], examples[m, TABLES]
+        s, states, tables = examples[m].structure, examples[m].states, examples[m].tables
         log_partition[m] = 0.0
         for c in range(start[s], start[s + 1]):
             _fill(c, cliques, links, dimensions, v_scores, states, f_scores, tables, message, table, count)

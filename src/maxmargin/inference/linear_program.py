@@ -56,21 +56,7 @@ from maxmargin.inference.contract import (
 from maxmargin.inference.rounding import TOLERANCE, check_rounding, round_marginals
 from maxmargin.parallel.threads import pause
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import (
-    F_SCOPE,
-    F_TABLE,
-    F_TEMPLATE,
-    K_ARITY,
-    K_SIZE,
-    K_SLOTS,
-    S_FACTORS,
-    S_VARIABLES,
-    SLOT_STATES,
-    SLOT_STRIDE,
-    V_STATE,
-    V_TEMPLATE,
-    offsets,
-)
+from maxmargin.problems.layout import offsets
 
 #: A kept model counts as its columns and this many more, since HiGHS has its own overhead.
 MODEL_OVERHEAD = 10_000
@@ -292,24 +278,24 @@ class _Model:
 def _constraints(graphs: FactorGraphs, s: int) -> tuple[NDArray[np.int64], int, Any]:
     """First column of each variable and factor, number of states, and the matrix of structure s."""
     a = graphs.arrays
-    (v0, f0), (v1, f1) = a.structures[s : s + 2, [S_VARIABLES, S_FACTORS]]
-    sizes_v = a.variable_kinds[a.variables[v0:v1, V_TEMPLATE], K_SIZE]
-    template = a.factors[f0:f1, F_TEMPLATE]
-    sizes_f, arity = a.factor_kinds[template, K_SIZE], a.factor_kinds[template, K_ARITY]
+    v0, f0, v1, f1 = (int(a.structures[k][side]) for k in (s, s + 1) for side in ("variables", "factors"))
+    sizes_v = a.variable_kinds[a.variables[v0:v1].template].entries
+    template = a.factors[f0:f1].template
+    sizes_f, arity = a.factor_kinds[template].entries, a.factor_kinds[template].arity
     n_states, n_simplices = int(sizes_v.sum()), len(sizes_v) + len(sizes_f)
     n_columns = n_states + int(sizes_f.sum())
-    starts = np.concatenate([a.variables[v0:v1, V_STATE], n_states + a.factors[f0:f1, F_TABLE]])
+    starts = np.concatenate([a.variables[v0:v1].table, n_states + a.factors[f0:f1].table])
 
     # An end is a (factor, variable of its scope); it has a row for each state of the variable but the first.
     factor = np.repeat(np.arange(len(arity)), arity)
     place = np.arange(len(factor)) - offsets(arity)[factor]
-    slot = a.slots[a.factor_kinds[template[factor], K_SLOTS] + place]
-    states = slot[:, SLOT_STATES]
+    slot = a.slots[a.factor_kinds[template[factor]].slots + place]
+    states = slot.states
     first_row = n_simplices + offsets(states - 1)
-    variable = a.scope[a.factors[f0:f1, F_SCOPE][factor] + place]
+    variable = a.scope[a.factors[f0:f1].neighbours[factor] + place]
     # Every joint state of the factor at the end, and every state of the variable at the end.
     end, joint = _expand(sizes_f[factor])
-    state = joint // slot[end, SLOT_STRIDE] % states[end]
+    state = joint // slot[end].stride % states[end]
     counted = state > 0
     end, joint, state = end[counted], joint[counted], state[counted]
     own_end, own = _expand(states - 1)

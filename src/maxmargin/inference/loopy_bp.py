@@ -55,36 +55,6 @@ from maxmargin.inference.contract import (
 )
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import (
-    F_DELTA,
-    F_SCOPE,
-    F_TABLE,
-    F_TEMPLATE,
-    I_DELTA,
-    I_FACTOR,
-    K_ARITY,
-    K_SIZE,
-    K_SLOTS,
-    L_DELTAS,
-    L_SLOTS,
-    L_STATES,
-    L_TABLE,
-    L_VARIABLES,
-    S_FACTORS,
-    S_VARIABLES,
-    SLOT_DELTA,
-    SLOT_OUTER,
-    SLOT_STATES,
-    SLOT_STRIDE,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_DEGREE,
-    V_INCIDENT,
-    V_STATE,
-    V_TEMPLATE,
-    VARIABLES,
-)
 from maxmargin.problems.tables import slot_add, slot_max
 from maxmargin.problems.templates import Structure
 
@@ -180,32 +150,32 @@ def _is_number(value: Any, kind: type) -> bool:
 @once_per_structures
 def _walk(graphs: FactorGraphs) -> Walk:
     a = graphs.arrays
-    kind = a.factors[:, F_TEMPLATE]
-    arity = a.factor_kinds[kind, K_ARITY]
+    kind = a.factors.template
+    arity = a.factor_kinds[kind].arity
     factor = np.repeat(np.arange(len(kind)), arity)
-    slot = a.slots[a.factor_kinds[kind[factor], K_SLOTS] + np.arange(len(factor)) - a.factors[factor, F_SCOPE]]
-    first_variable = np.repeat(a.structures[:-1, S_VARIABLES], np.diff(a.structures[:, S_FACTORS]))
+    slot = a.slots[a.factor_kinds[kind[factor]].slots + np.arange(len(factor)) - a.factors[factor].neighbours]
+    first_variable = np.repeat(a.structures[:-1].variables, np.diff(a.structures.factors))
     ends = np.stack(
         [
             a.scope,
-            a.variables[first_variable[factor] + a.scope, V_STATE],
-            a.factors[factor, F_DELTA] + slot[:, SLOT_DELTA],
-            slot[:, SLOT_STATES],
-            slot[:, SLOT_STRIDE],
-            slot[:, SLOT_OUTER],
-            slot[:, SLOT_DELTA],
+            a.variables[first_variable[factor] + a.scope].table,
+            a.factors[factor].delta + slot.delta,
+            slot.states,
+            slot.stride,
+            slot.outer,
+            slot.delta,
         ],
         axis=1,
     )
-    first_end = a.factors[:, F_SCOPE]
+    first_end = a.factors.neighbours
     factors: list[int] = []
     variables: list[int] = []
-    for structure, offset in zip(graphs.structures, a.structures[:-1, S_FACTORS].tolist(), strict=True):
+    for structure, offset in zip(graphs.structures, a.structures[:-1].factors.tolist(), strict=True):
         of_variables, of_factors = _breadth_first(structure)
         variables += of_variables
         factors += [offset + c for c in of_factors]
     return Walk(
-        np.stack([a.factors[:, F_TABLE], a.factor_kinds[kind, K_SIZE], first_end, first_end + arity], axis=1),
+        np.stack([a.factors.table, a.factor_kinds[kind].entries, first_end, first_end + arity], axis=1),
         ends,
         np.array(factors, np.int64),
         np.array(variables, np.int64),
@@ -252,21 +222,21 @@ def _max_product(
         g.examples, g.structures, g.variables, g.incident, g.variable_kinds, g.largest,
     )  # fmt: skip
     members, ends, order, turn, forest = walk.members, walk.ends, walk.factors, walk.variables, walk.forest
-    belief, message = np.empty(largest[L_STATES]), np.empty(largest[L_DELTAS])
-    table, said, heard = np.empty(largest[L_TABLE]), np.empty(largest[L_SLOTS]), np.empty(largest[L_STATES])
-    trial, done = np.empty(largest[L_VARIABLES], np.int64), np.empty(largest[L_VARIABLES], np.bool_)
+    belief, message = np.empty(largest.states), np.empty(largest.deltas)
+    table, said, heard = np.empty(largest.table), np.empty(largest.slots), np.empty(largest.states)
+    trial, done = np.empty(largest.variables, np.int64), np.empty(largest.variables, np.bool_)
     for m in range(len(examples) - 1):
         s, first, states, tables = (
-            examples[m, STRUCTURE],
-            examples[m, VARIABLES],
-            examples[m, STATES],
-            examples[m, TABLES],
+            examples[m].structure,
+            examples[m].variables,
+            examples[m].states,
+            examples[m].tables,
         )
         v0, f0, f1, n = (
-            structures[s, S_VARIABLES],
-            structures[s, S_FACTORS],
-            structures[s + 1, S_FACTORS],
-            examples[m + 1, VARIABLES] - first,
+            structures[s].variables,
+            structures[s].factors,
+            structures[s + 1].factors,
+            examples[m + 1].variables - first,
         )
         own = 0.0 if forest[s] else damping
         for i in range(len(message)):
@@ -307,16 +277,16 @@ def _sum_product(
         g.examples, g.structures, g.variables, g.incident, g.variable_kinds, g.largest,
     )  # fmt: skip
     members, ends, order, forest = walk.members, walk.ends, walk.factors, walk.forest
-    belief, message = np.empty(largest[L_STATES]), np.empty(largest[L_DELTAS])
-    table, said, heard = np.empty(largest[L_TABLE]), np.empty(largest[L_SLOTS]), np.empty(largest[L_STATES])
-    trial = np.empty(largest[L_VARIABLES], np.int64)
+    belief, message = np.empty(largest.states), np.empty(largest.deltas)
+    table, said, heard = np.empty(largest.table), np.empty(largest.slots), np.empty(largest.states)
+    trial = np.empty(largest.variables, np.int64)
     for m in range(len(examples) - 1):
-        s, states, tables = examples[m, STRUCTURE], examples[m, STATES], examples[m, TABLES]
+        s, states, tables = examples[m].structure, examples[m].states, examples[m].tables
         v0, f0, f1, n = (
-            structures[s, S_VARIABLES],
-            structures[s, S_FACTORS],
-            structures[s + 1, S_FACTORS],
-            examples[m + 1, VARIABLES] - examples[m, VARIABLES],
+            structures[s].variables,
+            structures[s].factors,
+            structures[s + 1].factors,
+            examples[m + 1].variables - examples[m].variables,
         )
         own = 0.0 if forest[s] else damping
         for i in range(len(message)):
@@ -333,10 +303,10 @@ def _sum_product(
         _gather(v0, n, states, variables, v_kinds, incident, v_scores, message, False, belief)
         total = 0.0
         for v in range(v0, v0 + n):
-            at, n_states = variables[v, V_STATE], v_kinds[variables[v, V_TEMPLATE], K_SIZE]
+            at, n_states = variables[v].table, v_kinds[variables[v].template].entries
             for k in range(at, at + n_states):
                 out_v[states + k] = belief[k]
-            total += (1 - variables[v, V_DEGREE]) * _normalise(out_v, states + at, n_states, temperature)
+            total += (1 - variables[v].degree) * _normalise(out_v, states + at, n_states, temperature)
         for c in range(f0, f1):
             at = tables + members[c, M_TABLE]
             _fill(c, tables, members, ends, f_scores, message, belief, said, out_f, at)
@@ -355,13 +325,13 @@ def _gather(
 ) -> None:  # fmt: skip
     """Sum up beliefs, which drift while messages change; unless it is done anew, the impossible stays so."""
     for v in range(v0, v0 + n):
-        at, n_states, row = variables[v, V_STATE], v_kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_INCIDENT]
+        at, n_states, row = variables[v].table, v_kinds[variables[v].template].entries, variables[v].neighbours
         for k in range(n_states):
             if anew or belief[at + k] > -np.inf:
                 belief[at + k] = v_scores[states + at + k]
-        for e in range(row, row + variables[v, V_DEGREE]):
+        for e in range(row, row + variables[v].degree):
             for k in range(n_states):
-                belief[at + k] += message[incident[e, I_DELTA] + k]
+                belief[at + k] += message[incident[e].delta + k]
 
 
 @inner
@@ -449,8 +419,8 @@ def _normalise(table: Any, at: int, size: int, temperature: float) -> float:
 def _states(v0: int, n: int, variables: Any, v_kinds: Any, belief: Any, trial: Any) -> bool:
     """Each variable's state of largest belief; False if a variable has no possible state."""
     for v in range(n):
-        at, best = variables[v0 + v, V_STATE], 0
-        for k in range(1, v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]):
+        at, best = variables[v0 + v].table, 0
+        for k in range(1, v_kinds[variables[v0 + v].template].entries):
             if belief[at + k] > belief[at + best]:
                 best = k
         if belief[at + best] == -np.inf:
@@ -466,7 +436,7 @@ def _score(
 ) -> float:  # fmt: skip
     total = 0.0
     for v in range(n):
-        total += v_scores[states + variables[v0 + v, V_STATE] + trial[v]]
+        total += v_scores[states + variables[v0 + v].table + trial[v]]
     for c in range(f0, f1):
         joint = tables + members[c, M_TABLE]
         for e in range(members[c, M_END], members[c, M_LAST]):
@@ -485,13 +455,13 @@ def _choose(
         done[v] = False
     for place in range(v0, v0 + n):
         v = turn[place]
-        at, n_states = variables[v0 + v, V_STATE], v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]
-        row = variables[v0 + v, V_INCIDENT]
+        at, n_states = variables[v0 + v].table, v_kinds[variables[v0 + v].template].entries
+        row = variables[v0 + v].neighbours
         # The beliefs of the others are still those of the messages; this variable's are not needed any more.
         for k in range(n_states):
             belief[at + k] = v_scores[states + at + k] if belief[at + k] > -np.inf else -np.inf
-        for q in range(row, row + variables[v0 + v, V_DEGREE]):
-            c = f0 + incident[q, I_FACTOR]
+        for q in range(row, row + variables[v0 + v].degree):
+            c = f0 + incident[q].factor
             here = tables + members[c, M_TABLE]
             for y in range(members[c, M_SIZE]):
                 table[y] = f_scores[here + y]

@@ -24,24 +24,7 @@ from numpy.typing import NDArray
 from maxmargin.errors import OptionError
 from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import (
-    I_FACTOR,
-    I_STRIDE,
-    I_TABLE,
-    K_SIZE,
-    L_STATES,
-    S_FACTORS,
-    S_VARIABLES,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_DEGREE,
-    V_INCIDENT,
-    V_STATE,
-    V_TEMPLATE,
-    VARIABLES,
-    joint_state,
-)
+from maxmargin.problems.layout import joint_state
 
 HALF_UP, UNARY, REPAIR = range(3)
 #: All rounding schemes by name.
@@ -89,31 +72,31 @@ def improve(g: Any, v_scores: Any, f_scores: Any, labels: Any) -> None:
     """Give single variables their best state, given the others, until no change raises the score."""
     examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
     scope, incident, v_kinds, kinds, slots = g.scope, g.incident, g.variable_kinds, g.factor_kinds, g.slots
-    local = np.empty(g.largest[L_STATES])
+    local = np.empty(g.largest.states)
     for m in range(len(examples) - 1):
         s, first, states, tables = (
-            examples[m, STRUCTURE],
-            examples[m, VARIABLES],
-            examples[m, STATES],
-            examples[m, TABLES],
+            examples[m].structure,
+            examples[m].variables,
+            examples[m].states,
+            examples[m].tables,
         )
-        v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
-        n = examples[m + 1, VARIABLES] - first
+        v0, f0 = structures[s].variables, structures[s].factors
+        n = examples[m + 1].variables - first
         # Round and round, until n variables in a row have stayed.
         v, stayed = 0, 0
         while stayed < n:
-            n_states, at = v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE], states + variables[v0 + v, V_STATE]
+            n_states, at = v_kinds[variables[v0 + v].template].entries, states + variables[v0 + v].table
             size, now = 0.0, labels[first + v]
             for k in range(n_states):
                 local[k] = v_scores[at + k]
                 if local[k] > -np.inf:
                     size += abs(local[k])
-            q0 = variables[v0 + v, V_INCIDENT]
-            for q in range(q0, q0 + variables[v0 + v, V_DEGREE]):
-                c, stride = f0 + incident[q, I_FACTOR], incident[q, I_STRIDE]
+            q0 = variables[v0 + v].neighbours
+            for q in range(q0, q0 + variables[v0 + v].degree):
+                c, stride = f0 + incident[q].factor, incident[q].stride
                 joint = joint_state(c, first, factors, scope, kinds, slots, labels) - now * stride
                 for k in range(n_states):
-                    score = f_scores[tables + incident[q, I_TABLE] + joint + k * stride]
+                    score = f_scores[tables + incident[q].table + joint + k * stride]
                     local[k] += score
                     if score > -np.inf:
                         size += abs(score)

@@ -28,30 +28,10 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError, TooLargeError
 from maxmargin.inference.contract import check_numbers, once_per_structures, raise_infeasible
-from maxmargin.inference.trees import (
-    E_STATE,
-    E_STATES,
-    E_STRIDE,
-    E_VARIABLE,
-    T_END,
-    T_PARENT,
-    T_SIZE,
-    T_TABLE,
-    Trees,
-    schedule,
-)
+from maxmargin.inference.trees import Trees, schedule
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import (
-    L_STATES,
-    L_TABLE,
-    L_VARIABLES,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    VARIABLES,
-    local_offsets,
-)
+from maxmargin.problems.layout import local_offsets
 
 
 class TopK(NamedTuple):
@@ -95,8 +75,8 @@ def top_k(graphs: FactorGraphs, scores: Scores, k: int) -> TopK:
         raise DataError(refusal)
     scores, a, k = check_numbers(graphs, scores), graphs.arrays, int(k)
     # Labels and scores of all examples, and the lists and records of the largest one.
-    each = 4 * len(graphs.labels) + 16 * graphs.n_examples + 12 * int(a.largest[L_VARIABLES])
-    each += 8 * int(a.largest[L_STATES]) + 4 * _records(graphs).size + 32 * _records(graphs).width
+    each = 4 * len(graphs.labels) + 16 * graphs.n_examples + 12 * int(a.largest.variables)
+    each += 8 * int(a.largest.states) + 4 * _records(graphs).size + 32 * _records(graphs).width
     if k * each > MOST_BYTES:
         raise TooLargeError(
             f"k={k} labelings of each of {graphs.n_examples} examples take {k * each} bytes; the limit is {MOST_BYTES} "
@@ -119,10 +99,10 @@ def top_k(graphs: FactorGraphs, scores: Scores, k: int) -> TopK:
 @once_per_structures
 def _records(graphs: FactorGraphs) -> Records:
     plan = schedule(graphs)
-    parent = plan.steps[:, T_PARENT]
-    width = plan.steps[:, T_END] - parent + 1
-    sizes = width * plan.ends[parent, E_STATES]
-    first, of_structure = local_offsets(sizes, np.diff(plan.start[:, 0]))
+    parent = plan.steps.parent
+    width = plan.steps.end - parent + 1
+    sizes = width * plan.ends[parent].states
+    first, of_structure = local_offsets(sizes, np.diff(plan.first_step))
     # Joining a root needs the root's state and two ranks.
     return Records(first, int(of_structure.max(initial=0)), int(width.max(initial=3)))
 
@@ -135,14 +115,15 @@ def _top_k(
     examples: Any, largest: Any, schedule: Any, records: Any, v_scores: Any, f_scores: Any, k: int, labels: Any
 ) -> None:
     """Labelings of all examples by rank; those that are not there stay as they are."""
-    start, steps, ends, roots = schedule.start, schedule.steps, schedule.ends, schedule.roots
+    first_step, first_root = schedule.first_step, schedule.first_root
+    steps, ends, roots = schedule.steps, schedule.ends, schedule.roots
     first = records.first
-    n_variables, n_states = largest[L_VARIABLES], largest[L_STATES]
+    n_variables, n_states = largest.variables, largest.states
     # The list of a state of the example, and one more, the list of the whole example.
     value, length = np.empty((n_states + 1, k)), np.empty(n_states + 1, np.int64)
     back, back_roots = np.empty(records.size * k, np.int32), np.empty(3 * n_variables * k, np.int32)
     # The starts of a heap, joint states of a factor or states of a root: a score, and the lists to choose from.
-    room, n_lists = max(largest[L_TABLE], n_states), records.width - 1
+    room, n_lists = max(largest.table, n_states), records.width - 1
     score, joint, lists = np.empty(room), np.empty(room, np.int32), np.empty((room, n_lists), np.int64)
     # The entries of a heap in the order in which they came: value, start, ranks.
     room += k * n_lists
@@ -151,22 +132,22 @@ def _top_k(
     best, rank_of = np.empty(k), np.empty(n_variables, np.int64)
 
     for m in range(len(examples) - 1):
-        s, states, tables = examples[m, STRUCTURE], examples[m, STATES], examples[m, TABLES]
-        for i in range(examples[m + 1, STATES] - states):
+        s, states, tables = examples[m].structure, examples[m].states, examples[m].tables
+        for i in range(examples[m + 1].states - states):
             value[i, 0] = v_scores[states + i]
             length[i] = 1 if value[i, 0] > -np.inf else 0
 
-        for q in range(start[s, 0], start[s + 1, 0]):
-            at, parent, width = tables + steps[q, T_TABLE], steps[q, T_PARENT], steps[q, T_END] - steps[q, T_PARENT]
-            to, n, stride = ends[parent, E_STATE], ends[parent, E_STATES], ends[parent, E_STRIDE]
+        for q in range(first_step[s], first_step[s + 1]):
+            at, parent, width = tables + steps[q].table, steps[q].parent, steps[q].end - steps[q].parent
+            to, n, stride = ends[parent].state, ends[parent].states, ends[parent].stride
             for x in range(n):
                 n_starts = 0
-                for outer in range(0, steps[q, T_SIZE], n * stride):
+                for outer in range(0, steps[q].entries, n * stride):
                     for y in range(outer + x * stride, outer + (x + 1) * stride):
                         score[n_starts], joint[n_starts] = f_scores[at + y], y
                         for e in range(width):
-                            state = (y // ends[parent + e, E_STRIDE]) % ends[parent + e, E_STATES]
-                            lists[n_starts, e] = ends[parent + e, E_STATE] + state
+                            state = (y // ends[parent + e].stride) % ends[parent + e].states
+                            lists[n_starts, e] = ends[parent + e].state + state
                         n_starts += 1
                 length[to + x] = _best(
                     k, n_starts, width, score, joint, lists, value, length, entry_value, entry_start, ranks, heap,
@@ -175,33 +156,33 @@ def _top_k(
                 for c in range(length[to + x]):
                     value[to + x, c] = best[c]
 
-        whole, r0 = n_states, start[s, 1]
+        whole, r0 = n_states, first_root[s]
         value[whole, 0], length[whole] = 0.0, 1
-        for r in range(r0, start[s + 1, 1]):
-            for x in range(roots[r, 2]):
-                score[x], joint[x], lists[x, 0], lists[x, 1] = 0.0, x, whole, roots[r, 1] + x
+        for r in range(r0, first_root[s + 1]):
+            for x in range(roots[r].states):
+                score[x], joint[x], lists[x, 0], lists[x, 1] = 0.0, x, whole, roots[r].state + x
             length[whole] = _best(
-                k, roots[r, 2], 2, score, joint, lists, value, length, entry_value, entry_start, ranks, heap,
+                k, roots[r].states, 2, score, joint, lists, value, length, entry_value, entry_start, ranks, heap,
                 best, back_roots, 3 * (r - r0) * k,
             )  # fmt: skip
             for c in range(length[whole]):
                 value[whole, c] = best[c]
 
-        v0 = examples[m, VARIABLES]
+        v0 = examples[m].variables
         for c in range(length[whole]):
             rank = c
-            for r in range(start[s + 1, 1] - 1, r0 - 1, -1):
+            for r in range(first_root[s + 1] - 1, r0 - 1, -1):
                 record = 3 * ((r - r0) * k + rank)
-                labels[c, v0 + roots[r, 0]] = back_roots[record]
-                rank, rank_of[roots[r, 0]] = back_roots[record + 1], back_roots[record + 2]
-            for q in range(start[s + 1, 0] - 1, start[s, 0] - 1, -1):
-                parent, width = steps[q, T_PARENT], steps[q, T_END] - steps[q, T_PARENT]
-                v = ends[parent, E_VARIABLE]
+                labels[c, v0 + roots[r].variable] = back_roots[record]
+                rank, rank_of[roots[r].variable] = back_roots[record + 1], back_roots[record + 2]
+            for q in range(first_step[s + 1] - 1, first_step[s] - 1, -1):
+                parent, width = steps[q].parent, steps[q].end - steps[q].parent
+                v = ends[parent].variable
                 record = (first[q] + labels[c, v0 + v] * (width + 1)) * k + rank_of[v] * (width + 1)
                 y = back[record]
                 for e in range(width):
-                    v = ends[parent + e, E_VARIABLE]
-                    labels[c, v0 + v] = (y // ends[parent + e, E_STRIDE]) % ends[parent + e, E_STATES]
+                    v = ends[parent + e].variable
+                    labels[c, v0 + v] = (y // ends[parent + e].stride) % ends[parent + e].states
                     rank_of[v] = back[record + 1 + e]
 
 

@@ -41,50 +41,49 @@ from maxmargin.inference.contract import (
 )
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import (
-    F_DELTA,
-    F_SCOPE,
-    F_TABLE,
-    F_TEMPLATE,
-    K_ARITY,
-    K_SIZE,
-    K_SLOTS,
-    L_DELTAS,
-    L_STATES,
-    L_TABLE,
-    S_FACTORS,
-    S_VARIABLES,
-    SLOT_OUTER,
-    SLOT_STATES,
-    SLOT_STRIDE,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_STATE,
-    V_TEMPLATE,
-    VARIABLES,
-    offsets,
-)
+from maxmargin.problems.layout import GraphArrays, Largest, offsets, record_type, records
 from maxmargin.problems.tables import slot_add, slot_max, slot_scale, slot_sum
 from maxmargin.problems.templates import Structure
 
-# Columns of `ends`, one end of a factor: the variable, its first state in the example, its slot in the factor's table.
-E_VARIABLE, E_STATE, E_STATES, E_STRIDE, E_OUTER = range(5)
-# Columns of `steps`: the factor's table in the example and its size, room for a number per state of the parent, the row
-# of the parent in `ends`, and the end of its children, which are the rows after it.
-T_TABLE, T_SIZE, T_ROOM, T_PARENT, T_END = range(5)
+#: One end of a factor: the variable, its first state in the example, its slot in the factor's table.
+END = record_type("variable", "state", "states", "stride", "outer")
+#: What a factor sends: its table in the example and that table's size, room for a number per state of the parent, the row of the
+#: parent in `ends`, and the end of its children, which are the rows after it.
+STEP = record_type("table", "entries", "message", "parent", "end")
+#: A root: the variable, its first state in the example, and how many it has.
+ROOT = record_type("variable", "state", "states")
 
 
 class Schedule(Struct):
     """The order in which factors send, from the leaves to the roots."""
 
-    #: Structure s has the steps start[s, 0]:start[s + 1, 0] and the roots start[s, 1]:start[s + 1, 1].
-    start: NDArray[np.int64]
-    #: A row per factor, and its ends: the parent first, then the children in the order of the scope.
-    steps: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    #: A row (variable, first state in the example, number of states) per root.
-    roots: NDArray[np.int64]
+    #: (S+1,): where the steps and the roots of each structure begin.
+    first_step: NDArray[np.int64]
+    first_root: NDArray[np.int64]
+    #: A record per factor, and its ends: the parent first, then the children in the order of the scope.
+    steps: Any
+    ends: Any
+    roots: Any
+    #: States of all variables of each structure.
+    n_states: NDArray[np.int64]
+
+
+class TreeRoom(Struct):
+    """Room for the messages of one example."""
+
+    up: NDArray[np.float64]
+    heard: NDArray[np.float64]
+    table: NDArray[np.float64]
+    total: NDArray[np.float64]
+    chosen: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, largest: Largest) -> TreeRoom:
+        """Room for the largest example."""
+        states, deltas = largest.states, largest.deltas
+        return cls(
+            np.empty(states), np.empty(states), np.empty(largest.table), np.empty(deltas), np.empty(deltas, np.int64)
+        )
 
 
 class Trees:
@@ -105,7 +104,8 @@ class Trees:
         """Find the best labeling of every example by max-product."""
         scores = self._check(graphs, scores)
         labels, a = np.empty(len(graphs.labels), np.int32), graphs.arrays
-        _max_product(a.examples, a.largest, schedule(graphs), scores.variables, scores.factors, labels)
+        room = TreeRoom.of(a.largest)
+        _max_product(schedule(graphs), room, a.examples, scores.variables, scores.factors, labels)
         return exact_result(graphs, scores, labels)
 
     def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
@@ -113,9 +113,9 @@ class Trees:
         temperature = check_temperature(temperature)
         scores = self._check(graphs, scores)
         out = Marginals(np.empty(len(scores.variables)), np.empty(len(scores.factors)), np.empty(graphs.n_examples))
-        a = graphs.arrays
+        room = TreeRoom.of(graphs.arrays.largest)
         failed = _sum_product(
-            a.examples, a.largest, schedule(graphs), scores.variables, scores.factors, temperature, *out
+            schedule(graphs), room, graphs.arrays.examples, scores.variables, scores.factors, temperature, *out
         )
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
@@ -139,38 +139,45 @@ def schedule(graphs: FactorGraphs) -> Schedule:
     """The order of the factors of all structures; `max_product_one` and `sum_product_one` walk it."""
     a = graphs.arrays
     walks = [_walk(structure) for structure in graphs.structures]
-    n_factors = np.diff(a.structures[:, S_FACTORS])
-    factor = _join(walk[0] for walk in walks) + np.repeat(a.structures[:-1, S_FACTORS], n_factors)
+    n_factors = np.diff(a.structures.factors)
+    factor = _join(walk[0] for walk in walks) + np.repeat(a.structures[:-1].factors, n_factors)
     parent = _join(walk[1] for walk in walks)
     n_roots = np.array([len(walk[2]) for walk in walks])
     root = _join(walk[2] for walk in walks)
 
-    kind = a.factors[factor, F_TEMPLATE]
-    arity = a.factor_kinds[kind, K_ARITY]
+    kind = a.factors[factor].template
+    arity = a.factor_kinds[kind].arity
     begin = offsets(arity)
     step = np.repeat(np.arange(len(factor)), arity)
     # Places in the scope, in the order of `ends`: the parent's first, then the rest without it.
     place = np.arange(len(step)) - begin[step]
     place = np.where(place == 0, parent[step], place - (place <= parent[step]))
-    variable = a.scope[a.factors[factor[step], F_SCOPE] + place]
-    slot = a.slots[a.factor_kinds[kind[step], K_SLOTS] + place]
-    state = a.variables[np.repeat(a.structures[:-1, S_VARIABLES], n_factors)[step] + variable, V_STATE]
-    of_root = a.variables[np.repeat(a.structures[:-1, S_VARIABLES], n_roots) + root]
+    variable = a.scope[a.factors[factor[step]].neighbours + place]
+    slot = a.slots[a.factor_kinds[kind[step]].slots + place]
+    state = a.variables[np.repeat(a.structures[:-1].variables, n_factors)[step] + variable].table
+    of_root = a.variables[np.repeat(a.structures[:-1].variables, n_roots) + root]
     return Schedule(
-        np.stack([a.structures[:, S_FACTORS], offsets(n_roots)], axis=1),
-        np.stack(
-            [
-                a.factors[factor, F_TABLE],
-                a.factor_kinds[kind, K_SIZE],
-                a.factors[factor, F_DELTA],
-                begin[:-1],
-                begin[1:],
-            ],
-            axis=1,
+        a.structures.factors.copy(),
+        offsets(n_roots),
+        records(
+            STEP,
+            a.factors[factor].table,
+            a.factor_kinds[kind].entries,
+            a.factors[factor].delta,
+            begin[:-1],
+            begin[1:],
         ),
-        np.stack([variable, state, slot[:, SLOT_STATES], slot[:, SLOT_STRIDE], slot[:, SLOT_OUTER]], axis=1),
-        np.stack([root, of_root[:, V_STATE], a.variable_kinds[of_root[:, V_TEMPLATE], K_SIZE]], axis=1),
+        records(END, variable, state, slot.states, slot.stride, slot.outer),
+        records(ROOT, root, of_root.table, a.variable_kinds[of_root.template].entries),
+        _n_states(a),
     )
+
+
+def _n_states(a: GraphArrays) -> NDArray[np.int64]:
+    """States of all variables of each structure."""
+    ends = a.structures[1:].variables - 1
+    last = a.variables[ends]
+    return np.ascontiguousarray(last.table + a.variable_kinds[last.template].entries)
 
 
 def _join(lists: Iterable[list[int]]) -> NDArray[np.int64]:
@@ -213,39 +220,34 @@ def _walk(structure: Structure) -> tuple[list[int], list[int], list[int]]:
 
 
 @kernel
-def _max_product(examples: Any, largest: Any, schedule: Any, v_scores: Any, f_scores: Any, labels: Any) -> None:
-    """Best labeling of every example; a forbidden one if none is allowed."""
-    start, steps, ends, roots = schedule.start, schedule.steps, schedule.ends, schedule.roots
-    up, heard = np.empty(largest[L_STATES]), np.empty(largest[L_STATES])
-    table, chosen = np.empty(largest[L_TABLE]), np.empty(largest[L_DELTAS], np.int64)
+def _max_product(schedule: Any, room: Any, examples: Any, v_scores: Any, f_scores: Any, labels: Any) -> None:
     for m in range(len(examples) - 1):
-        states = examples[m, STATES]
         max_product_one(
-            examples[m, STRUCTURE], examples[m + 1, STATES] - states, start, steps, ends, roots,
-            v_scores, states, f_scores, examples[m, TABLES], up, heard, table, chosen, labels, examples[m, VARIABLES],
+            schedule, room, examples[m].structure, v_scores, examples[m].states, f_scores, examples[m].tables, labels,
+            examples[m].variables,
         )  # fmt: skip
 
 
 @inner
 def max_product_one(
-    s: int, n_states: int, start: Any, steps: Any, ends: Any, roots: Any, v_scores: Any, v_at: int, f_scores: Any,
-    f_at: int, up: Any, heard: Any, table: Any, chosen: Any, labels: Any, first: int,
-) -> float:  # fmt: skip
+    schedule: Any, room: Any, s: int, v_scores: Any, v_at: int, f_scores: Any, f_at: int, labels: Any, first: int
+) -> float:
     """Best labeling of one example of structure s into labels[first:], and its score.
 
     Where no labeling is allowed, that is -inf, and the labeling is one of those that are forbidden.
-    `start`, `steps`, `ends`, `roots` are those of `schedule`. The example's n_states scores of variables begin at
-    v_scores[v_at], those of its factors at f_scores[f_at]. Room to work in, by the columns of `largest`: up (L_STATES),
-    heard (L_STATES), table (L_TABLE), and chosen (L_DELTAS), which holds whole numbers.
+    The example's scores of variables begin at v_scores[v_at], those of its factors at f_scores[f_at].
     """
+    steps, ends, roots, n_states = schedule.steps, schedule.ends, schedule.roots, schedule.n_states[s]
+    first_step, last_step = schedule.first_step[s], schedule.first_step[s + 1]
+    up, heard, table, chosen = room.up, room.heard, room.table, room.chosen
     for i in range(n_states):
         up[i] = v_scores[v_at + i]
 
-    for q in range(start[s, 0], start[s + 1, 0]):
-        at, size, parent = f_at + steps[q, T_TABLE], steps[q, T_SIZE], steps[q, T_PARENT]
-        to, n, stride = ends[parent, E_STATE], ends[parent, E_STATES], ends[parent, E_STRIDE]
-        if steps[q, T_END] - parent == 2:
-            below, n_below = ends[parent + 1, E_STATE], ends[parent + 1, E_STATES]
+    for q in range(first_step, last_step):
+        at, size, parent = f_at + steps[q].table, steps[q].entries, steps[q].parent
+        to, n, stride = ends[parent].state, ends[parent].states, ends[parent].stride
+        if steps[q].end - parent == 2:
+            below, n_below = ends[parent + 1].state, ends[parent + 1].states
             if stride == 1:
                 _max_columns(f_scores[at : at + size], up[below : below + n_below], heard)
             else:
@@ -253,38 +255,38 @@ def max_product_one(
         else:
             for y in range(size):
                 table[y] = f_scores[at + y]
-            for e in range(parent + 1, steps[q, T_END]):
-                slot_add(table, 0, ends[e, E_OUTER], ends[e, E_STATES], ends[e, E_STRIDE], up, ends[e, E_STATE], 1.0)
-            _slot_best(table, size, n, stride, heard, chosen, steps[q, T_ROOM])
+            for e in range(parent + 1, steps[q].end):
+                slot_add(table, 0, ends[e].outer, ends[e].states, ends[e].stride, up, ends[e].state, 1.0)
+            _slot_best(table, size, n, stride, heard, chosen, steps[q].message)
         for k in range(n):
             up[to + k] += heard[k]
 
     value = 0.0
-    for r in range(start[s, 1], start[s + 1, 1]):
-        at = roots[r, 1]
+    for r in range(schedule.first_root[s], schedule.first_root[s + 1]):
+        at = roots[r].state
         best = 0
-        for k in range(1, roots[r, 2]):
+        for k in range(1, roots[r].states):
             if up[at + k] > up[at + best]:
                 best = k
         value += up[at + best]
-        labels[first + roots[r, 0]] = best
+        labels[first + roots[r].variable] = best
 
-    for q in range(start[s + 1, 0] - 1, start[s, 0] - 1, -1):
-        parent = steps[q, T_PARENT]
-        k = labels[first + ends[parent, E_VARIABLE]]
-        if steps[q, T_END] - parent == 2:
-            at, stride = f_at + steps[q, T_TABLE] + k * ends[parent, E_STRIDE], ends[parent + 1, E_STRIDE]
-            below = ends[parent + 1, E_STATE]
+    for q in range(last_step - 1, first_step - 1, -1):
+        parent = steps[q].parent
+        k = labels[first + ends[parent].variable]
+        if steps[q].end - parent == 2:
+            at, stride = f_at + steps[q].table + k * ends[parent].stride, ends[parent + 1].stride
+            below = ends[parent + 1].state
             top, best = -np.inf, 0
-            for i in range(ends[parent + 1, E_STATES]):
+            for i in range(ends[parent + 1].states):
                 score = f_scores[at + i * stride] + up[below + i]
                 if score > top:
                     top, best = score, i
-            labels[first + ends[parent + 1, E_VARIABLE]] = best
+            labels[first + ends[parent + 1].variable] = best
         else:
-            y = chosen[steps[q, T_ROOM] + k]
-            for e in range(parent + 1, steps[q, T_END]):
-                labels[first + ends[e, E_VARIABLE]] = (y // ends[e, E_STRIDE]) % ends[e, E_STATES]
+            y = chosen[steps[q].message + k]
+            for e in range(parent + 1, steps[q].end):
+                labels[first + ends[e].variable] = (y // ends[e].stride) % ends[e].states
     return value
 
 
@@ -342,18 +344,15 @@ def _slot_best(table: Any, size: int, n_states: int, stride: int, out: Any, join
 
 @kernel
 def _sum_product(
-    examples: Any, largest: Any, schedule: Any, v_scores: Any, f_scores: Any, temperature: float,
-    out_v: Any, out_f: Any, log_partition: Any,
+    schedule: Any, room: Any, examples: Any, v_scores: Any, f_scores: Any, temperature: float, out_v: Any, out_f: Any,
+    log_partition: Any,
 ) -> int:  # fmt: skip
     """Marginals of every example; the first example that has no allowed labeling, or -1."""
-    start, steps, ends, roots = schedule.start, schedule.steps, schedule.ends, schedule.roots
-    up, most, total = np.empty(largest[L_STATES]), np.empty(largest[L_STATES]), np.empty(largest[L_DELTAS])
     for m in range(len(examples) - 1):
-        states, tables = examples[m, STATES], examples[m, TABLES]
+        states, tables = examples[m].states, examples[m].tables
         log_partition[m] = sum_product_one(
-            examples[m, STRUCTURE], examples[m + 1, STATES] - states, start, steps, ends, roots,
-            v_scores, states, f_scores, tables, temperature, up, most, total, out_v, states, out_f, tables,
-        )  # fmt: skip
+            schedule, room, examples[m].structure, v_scores, states, f_scores, tables, temperature, out_v, out_f
+        )
         # Not true of NaN either.
         if not log_partition[m] > -np.inf:
             return m
@@ -362,36 +361,38 @@ def _sum_product(
 
 @inner
 def sum_product_one(
-    s: int, n_states: int, start: Any, steps: Any, ends: Any, roots: Any, v_scores: Any, v_at: int, f_scores: Any,
-    f_at: int, temperature: float, up: Any, most: Any, total: Any, out_v: Any, v_to: int, out_f: Any, f_to: int,
+    schedule: Any, room: Any, s: int, v_scores: Any, v_at: int, f_scores: Any, f_at: int, temperature: float, out_v: Any,
+    out_f: Any,
 ) -> float:  # fmt: skip
-    """Marginals of one example of structure s into out_v[v_to:] and out_f[f_to:], and its log partition function.
+    """Marginals of one example of structure s into out_v[v_at:] and out_f[f_at:], and its log partition function.
 
-    Where no labeling is allowed, that is -inf, and the marginals mean nothing. Scores and schedule are given as in
-    `max_product_one`; room to work in: up (L_STATES), most (L_STATES), total (L_DELTAS).
+    Where no labeling is allowed, that is -inf, and the marginals mean nothing. Scores are given as in `max_product_one`.
     """
+    steps, ends, roots, n_states = schedule.steps, schedule.ends, schedule.roots, schedule.n_states[s]
+    first_step, last_step = schedule.first_step[s], schedule.first_step[s + 1]
+    up, most, total = room.up, room.heard, room.total
     for i in range(n_states):
         up[i] = v_scores[v_at + i]
-        out_v[v_to + i] = 0.0
+        out_v[v_at + i] = 0.0
 
-    for q in range(start[s, 0], start[s + 1, 0]):
-        here, size, room, parent = steps[q, T_TABLE], steps[q, T_SIZE], steps[q, T_ROOM], steps[q, T_PARENT]
-        at = f_to + here
+    for q in range(first_step, last_step):
+        here, size, message, parent = steps[q].table, steps[q].entries, steps[q].message, steps[q].parent
+        at = f_at + here
         for y in range(size):
             out_f[at + y] = f_scores[f_at + here + y]
-        for e in range(parent + 1, steps[q, T_END]):
-            slot_add(out_f, at, ends[e, E_OUTER], ends[e, E_STATES], ends[e, E_STRIDE], up, ends[e, E_STATE], 1.0)
-        to, n, stride = ends[parent, E_STATE], ends[parent, E_STATES], ends[parent, E_STRIDE]
-        slot_max(out_f, at, ends[parent, E_OUTER], n, stride, most, 0)
-        _exponentiate(out_f, at, size, n, stride, temperature, most, total, room)
+        for e in range(parent + 1, steps[q].end):
+            slot_add(out_f, at, ends[e].outer, ends[e].states, ends[e].stride, up, ends[e].state, 1.0)
+        to, n, stride = ends[parent].state, ends[parent].states, ends[parent].stride
+        slot_max(out_f, at, ends[parent].outer, n, stride, most, 0)
+        _exponentiate(out_f, at, size, n, stride, temperature, most, total, message)
         for k in range(n):
             up[to + k] += most[k]
-            if total[room + k] > 1.0:
-                up[to + k] += temperature * np.log(total[room + k])
+            if total[message + k] > 1.0:
+                up[to + k] += temperature * np.log(total[message + k])
 
     log_partition = 0.0
-    for r in range(start[s, 1], start[s + 1, 1]):
-        first, last = roots[r, 1], roots[r, 1] + roots[r, 2]
+    for r in range(schedule.first_root[s], schedule.first_root[s + 1]):
+        first, last = roots[r].state, roots[r].state + roots[r].states
         top = -np.inf
         for i in range(first, last):
             top = max(top, up[i])
@@ -399,21 +400,21 @@ def sum_product_one(
             return -np.inf
         mass = 0.0
         for i in range(first, last):
-            out_v[v_to + i] = np.exp((up[i] - top) / temperature)
-            mass += out_v[v_to + i]
+            out_v[v_at + i] = np.exp((up[i] - top) / temperature)
+            mass += out_v[v_at + i]
         for i in range(first, last):
-            out_v[v_to + i] /= mass
+            out_v[v_at + i] /= mass
         log_partition += top + temperature * np.log(mass)
 
-    for q in range(start[s + 1, 0] - 1, start[s, 0] - 1, -1):
-        at, room, parent = f_to + steps[q, T_TABLE], steps[q, T_ROOM], steps[q, T_PARENT]
-        n = ends[parent, E_STATES]
+    for q in range(last_step - 1, first_step - 1, -1):
+        at, message, parent = f_at + steps[q].table, steps[q].message, steps[q].parent
+        n = ends[parent].states
         for k in range(n):
-            sent = total[room + k]
-            most[k] = out_v[v_to + ends[parent, E_STATE] + k] / sent if sent > 0.0 else 0.0
-        slot_scale(out_f, at, ends[parent, E_OUTER], n, ends[parent, E_STRIDE], most, 0)
-        for e in range(parent + 1, steps[q, T_END]):
-            slot_sum(out_f, at, ends[e, E_OUTER], ends[e, E_STATES], ends[e, E_STRIDE], out_v, v_to + ends[e, E_STATE])
+            sent = total[message + k]
+            most[k] = out_v[v_at + ends[parent].state + k] / sent if sent > 0.0 else 0.0
+        slot_scale(out_f, at, ends[parent].outer, n, ends[parent].stride, most, 0)
+        for e in range(parent + 1, steps[q].end):
+            slot_sum(out_f, at, ends[e].outer, ends[e].states, ends[e].stride, out_v, v_at + ends[e].state)
     return log_partition
 
 

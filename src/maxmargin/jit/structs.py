@@ -84,6 +84,10 @@ class Struct:
         """Return the same struct with other values of some fields."""
         return type(self)(**dict(zip(self._fields, self, strict=True)) | changes)
 
+    def _copy(self) -> Self:
+        """Return a struct of copies of the arrays."""
+        return type(self)(*(one.copy() if isinstance(one, np.ndarray) else one for one in self))
+
     def _asdict(self) -> dict[str, Any]:
         return dict(zip(self._fields, self, strict=True))
 

@@ -26,6 +26,7 @@ contiguous there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,36 +36,22 @@ from maxmargin.errors import DataError
 from maxmargin.jit import kernel
 from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures
 from maxmargin.problems.layout import (
-    F_ROW,
-    F_SCOPE,
-    F_TABLE,
-    F_TEMPLATE,
-    FACTORS,
-    K_ARITY,
-    K_KIND,
-    K_SLOTS,
-    K_START,
-    L_SLOTS,
-    MESSAGES,
-    S_FACTORS,
-    S_VARIABLES,
-    SLOT_STRIDE,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_ROW,
-    V_STATE,
-    VARIABLES,
+    EXAMPLE,
+    Batch,
     GraphArrays,
     Sizes,
     fill_scores,
     flatten_structures,
     joint_state,
     offsets,
+    records,
     structured_data,
 )
 from maxmargin.problems.structured import structured_score, work_size
 from maxmargin.problems.templates import TABLE, Structure, Template
+
+#: What examples are numbered in.
+_COORDINATES = ("variables", "factors", "states", "tables", "messages")
 
 
 class Scores(NamedTuple):
@@ -135,12 +122,12 @@ class FactorGraphs:
         )
         self.is_forest = all(self.structures[s].is_forest() for s in np.unique(chosen))
         examples = _example_table(chosen, sizes)
-        for column, side, rows, features, reads in (
-            (V_ROW, "variable", variable_row, variable_features, sizes.variable_rows),
-            (F_ROW, "factor", factor_row, factor_features, sizes.factor_rows),
+        for side, rows, features, reads in (
+            ("variable", variable_row, variable_features, sizes.variable_rows),
+            ("factor", factor_row, factor_features, sizes.factor_rows),
         ):
-            examples[:-1, column] = _first_rows(side, rows, features, reads[chosen])
-        n_variables, n_states, n_tables = (int(examples[-1, column]) for column in (VARIABLES, STATES, TABLES))
+            examples[f"{side}_row"][:-1] = _first_rows(side, rows, features, reads[chosen])
+        n_variables, n_states, n_tables = (int(examples[-1][name]) for name in ("variables", "states", "tables"))
         self.arrays = GraphArrays(
             examples=examples,
             weight=example_weights(weights, len(chosen)),
@@ -174,32 +161,32 @@ class FactorGraphs:
     @property
     def example_variables(self) -> NDArray[np.int64]:
         """Offsets (M+1,) of the examples' variables."""
-        return self.arrays.examples[:, VARIABLES]
+        return self.arrays.examples.variables
 
     @property
     def example_factors(self) -> NDArray[np.int64]:
         """Offsets (M+1,) of the examples' factors."""
-        return self.arrays.examples[:, FACTORS]
+        return self.arrays.examples.factors
 
     @property
     def example_states(self) -> NDArray[np.int64]:
         """Offsets (M+1,) of the examples in *states* coordinates."""
-        return self.arrays.examples[:, STATES]
+        return self.arrays.examples.states
 
     @property
     def example_tables(self) -> NDArray[np.int64]:
         """Offsets (M+1,) of the examples in *tables* coordinates."""
-        return self.arrays.examples[:, TABLES]
+        return self.arrays.examples.tables
 
     @property
     def example_messages(self) -> NDArray[np.int64]:
         """Offsets (M+1,) of the examples in *messages* coordinates."""
-        return self.arrays.examples[:, MESSAGES]
+        return self.arrays.examples.messages
 
     @property
     def structure_of(self) -> NDArray[np.int64]:
         """Structure (M,) of each example."""
-        return self.arrays.examples[:-1, STRUCTURE]
+        return self.arrays.examples[:-1].structure
 
     @property
     def labels(self) -> NDArray[np.int32]:
@@ -236,13 +223,13 @@ class FactorGraphs:
         if all(template.kind == TABLE for template in self.factor_templates):
             return None
         a = self.arrays
-        factors = np.flatnonzero(a.factor_kinds[a.factors[:, F_TEMPLATE], K_KIND] != TABLE)
-        first = np.searchsorted(factors, a.structures[:, S_FACTORS])
+        factors = np.flatnonzero(a.factor_kinds[a.factors.template].kind != TABLE)
+        first = np.searchsorted(factors, a.structures.factors)
         examples = np.flatnonzero(np.diff(first)[self.structure_of])
         if len(examples) == 0:
             return None
         s = self.structure_of[examples[0]]
-        return int(examples[0]), int(factors[first[s]] - a.structures[s, S_FACTORS])
+        return int(examples[0]), int(factors[first[s]] - a.structures[s].factors)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -282,16 +269,16 @@ class FactorGraphs:
         chosen = np.asarray(examples, np.int64)
         a = self.arrays
         table = a.examples[np.append(chosen, self.n_examples)]
-        for column in (VARIABLES, FACTORS, STATES, TABLES, MESSAGES):
-            table[:, column] = offsets(np.diff(a.examples[:, column])[chosen])
+        for name in _COORDINATES:
+            table[name] = offsets(np.diff(a.examples[name])[chosen])
         return self._with(
             a._replace(
                 examples=table,
                 weight=a.weight[chosen],
-                labels=_gather(a.labels, a.examples[:, VARIABLES], chosen),
-                losses=_gather(a.losses, a.examples[:, STATES], chosen),
-                variable_scores=_gather(a.variable_scores, a.examples[:, STATES], chosen),
-                factor_scores=_gather(a.factor_scores, a.examples[:, TABLES], chosen),
+                labels=_gather(a.labels, a.examples.variables, chosen),
+                losses=_gather(a.losses, a.examples.states, chosen),
+                variable_scores=_gather(a.variable_scores, a.examples.states, chosen),
+                factor_scores=_gather(a.factor_scores, a.examples.tables, chosen),
             )
         )
 
@@ -300,16 +287,16 @@ class FactorGraphs:
         a = self.arrays
         table = a.examples[begin : end + 1].copy()
         first, last = a.examples[begin], a.examples[end]
-        for column in (VARIABLES, FACTORS, STATES, TABLES, MESSAGES):
-            table[:, column] -= first[column]
+        for name in _COORDINATES:
+            table[name] -= first[name]
         return self._with(
             a._replace(
                 examples=table,
                 weight=a.weight[begin:end],
-                labels=a.labels[first[VARIABLES] : last[VARIABLES]],
-                losses=a.losses[first[STATES] : last[STATES]],
-                variable_scores=a.variable_scores[first[STATES] : last[STATES]],
-                factor_scores=a.factor_scores[first[TABLES] : last[TABLES]],
+                labels=a.labels[first.variables : last.variables],
+                losses=a.losses[first.states : last.states],
+                variable_scores=a.variable_scores[first.states : last.states],
+                factor_scores=a.factor_scores[first.tables : last.tables],
             )
         )
 
@@ -323,13 +310,18 @@ class FactorGraphs:
         made.variable_features = features
         return made
 
+    @cached_property
+    def batch(self) -> Batch:
+        """Graphs and features, as kernels see them."""
+        return Batch.of(self.arrays, self.variable_features.arrays, self.factor_features.arrays)
+
     def _with(self, arrays: GraphArrays) -> FactorGraphs:
         """A batch of other arrays on the same structures, templates and features."""
         made = type(self).__new__(type(self))
-        made.__dict__.update(self.__dict__)
+        made.__dict__.update({name: value for name, value in self.__dict__.items() if name != "batch"})
         made.arrays = arrays
         if not self.is_forest:
-            used = np.unique(arrays.examples[:-1, STRUCTURE])
+            used = np.unique(arrays.examples[:-1].structure)
             made.is_forest = all(self.structures[s].is_forest() for s in used)
         return made
 
@@ -344,9 +336,7 @@ class FactorGraphs:
     ) -> Scores:
         """The same for weights as kernels have them."""
         out = Scores(np.empty(int(self.example_states[-1])), np.empty(int(self.example_tables[-1])))
-        fill_scores(
-            self.arrays, self.variable_features.arrays, self.factor_features.arrays, *working, loss_augmented, *out
-        )
+        fill_scores(self.batch, *working, loss_augmented, *out)
         return out
 
     def labeling_scores(self, scores: Scores, labels: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -365,10 +355,10 @@ class FactorGraphs:
         """For each variable, where its states begin in *states* coordinates (V,)."""
         a = self.arrays
         n = np.diff(self.example_variables)
-        local = np.repeat(a.structures[self.structure_of, S_VARIABLES] - self.example_variables[:-1], n) + np.arange(
+        local = np.repeat(a.structures[self.structure_of].variables - self.example_variables[:-1], n) + np.arange(
             len(a.labels)
         )
-        return np.asarray(np.repeat(self.example_states[:-1], n) + a.variables[local, V_STATE])
+        return np.asarray(np.repeat(self.example_states[:-1], n) + a.variables[local].table)
 
     # ------------------------------------------------------------------------------------------------ checks
 
@@ -411,11 +401,10 @@ def _n_blocks(templates: Sequence[Template]) -> int:
     return max((int(template.blocks.max()) + 1 for template in templates), default=0)
 
 
-def _example_table(structure_of: NDArray[np.int64], sizes: Sizes) -> NDArray[np.int64]:
-    table = np.zeros((len(structure_of) + 1, 8), np.int64)
-    table[:-1, STRUCTURE] = structure_of
-    for column, size in zip((VARIABLES, FACTORS, STATES, TABLES, MESSAGES), sizes[:5], strict=True):
-        table[:, column] = offsets(size[structure_of])
+def _example_table(structure_of: NDArray[np.int64], sizes: Sizes) -> Any:
+    table = records(EXAMPLE, np.append(structure_of, 0))
+    for name in _COORDINATES:
+        table[name] = offsets(getattr(sizes, name)[structure_of])
     return table
 
 
@@ -511,25 +500,25 @@ def _labeling_scores(g: Any, v_scores: Any, f_scores: Any, labels: Any, work_siz
     """Score (M,) of one labeling per example under the score tables."""
     examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
     scope, kinds, slots, structured = g.scope, g.factor_kinds, g.slots, g.structured
-    work, own = np.empty(work_size), np.empty(g.largest[L_SLOTS], np.int32)
+    work, own = np.empty(work_size), np.empty(g.largest.slots, np.int32)
     for m in range(len(examples) - 1):
-        s, first = examples[m, STRUCTURE], examples[m, VARIABLES]
-        v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
+        s, first = examples[m].structure, examples[m].variables
+        v0, f0 = structures[s].variables, structures[s].factors
         total = 0.0
-        for v in range(examples[m + 1, VARIABLES] - first):
-            total += v_scores[examples[m, STATES] + variables[v0 + v, V_STATE] + labels[first + v]]
-        for c in range(f0, f0 + examples[m + 1, FACTORS] - examples[m, FACTORS]):
-            at, t = examples[m, TABLES] + factors[c, F_TABLE], factors[c, F_TEMPLATE]
-            if kinds[t, K_KIND] == TABLE and kinds[t, K_ARITY] == 2:
-                ends = factors[c, F_SCOPE]
-                stride = slots[kinds[t, K_SLOTS], SLOT_STRIDE]
+        for v in range(examples[m + 1].variables - first):
+            total += v_scores[examples[m].states + variables[v0 + v].table + labels[first + v]]
+        for c in range(f0, f0 + examples[m + 1].factors - examples[m].factors):
+            at, t = examples[m].tables + factors[c].table, factors[c].template
+            if kinds[t].kind == TABLE and kinds[t].arity == 2:
+                ends = factors[c].neighbours
+                stride = slots[kinds[t].slots].stride
                 total += f_scores[at + stride * labels[first + scope[ends]] + labels[first + scope[ends + 1]]]
                 continue
-            if kinds[t, K_KIND] == TABLE:
+            if kinds[t].kind == TABLE:
                 total += f_scores[at + joint_state(c, first, factors, scope, kinds, slots, labels)]
                 continue
-            for j in range(kinds[t, K_ARITY]):
-                own[j] = labels[first + scope[factors[c, F_SCOPE] + j]]
+            for j in range(kinds[t].arity):
+                own[j] = labels[first + scope[factors[c].neighbours + j]]
             total += structured_score(t, kinds, slots, structured, f_scores, at, own, work)
         out[m] = total
 
@@ -541,16 +530,16 @@ def _fixed_scores(g: Any, out: Any) -> None:
     scope, v_kinds, kinds, slots, labels = g.scope, g.variable_kinds, g.factor_kinds, g.slots, g.labels
     v_fixed, f_fixed, v_scores, f_scores = g.variable_fixed, g.factor_fixed, g.variable_scores, g.factor_scores
     for m in range(len(examples) - 1):
-        s, first = examples[m, STRUCTURE], examples[m, VARIABLES]
-        v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
+        s, first = examples[m].structure, examples[m].variables
+        v0, f0 = structures[s].variables, structures[s].factors
         total = 0.0
-        for v in range(examples[m + 1, VARIABLES] - first):
-            total += v_fixed[v_kinds[variables[v0 + v, 0], K_START] + labels[first + v]]
+        for v in range(examples[m + 1].variables - first):
+            total += v_fixed[v_kinds[variables[v0 + v].template].start + labels[first + v]]
             if len(v_scores) > 0:
-                total += v_scores[examples[m, STATES] + variables[v0 + v, V_STATE] + labels[first + v]]
-        for c in range(f0, f0 + examples[m + 1, FACTORS] - examples[m, FACTORS]):
+                total += v_scores[examples[m].states + variables[v0 + v].table + labels[first + v]]
+        for c in range(f0, f0 + examples[m + 1].factors - examples[m].factors):
             y = joint_state(c, first, factors, scope, kinds, slots, labels)
-            total += f_fixed[kinds[factors[c, F_TEMPLATE], K_START] + y]
+            total += f_fixed[kinds[factors[c].template].start + y]
             if len(f_scores) > 0:
-                total += f_scores[examples[m, TABLES] + factors[c, F_TABLE] + y]
+                total += f_scores[examples[m].tables + factors[c].table + y]
         out[m] = total

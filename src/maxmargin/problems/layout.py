@@ -1,8 +1,7 @@
 """The flat arrays of a batch of factor graphs, as kernels see them.
 
-Few arrays with many columns, because every array costs compile time in every kernel. The columns have names, the
-constants below. What belongs to an example is in `examples`; what belongs to the shape of its graph is in `structures`
-and the arrays after it, numbered inside the example, and shared by all examples of that shape.
+What belongs to an example is in `examples`; what belongs to the shape of its graph is in `structures` and the arrays after it,
+numbered inside the example, and shared by all examples of that shape. Rows are records: ``factors[c].table``.
 
 Slots of a factor's table are described in tables.py. A structured factor (structured.py) has no joint states: its
 *table* holds its parameters, its slots have stride and outer 0, and its template's further data is in `structured`.
@@ -18,65 +17,130 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import DataError
 from maxmargin.jit import Struct, inner, kernel
-from maxmargin.problems.features import score_row
+from maxmargin.problems.features import FeatureArrays, score_row
 from maxmargin.problems.templates import TABLE, Structure, Template
 
-# `examples` (M+1 rows; the last holds the ends): structure, offsets in each coordinate, first row in each feature
-# matrix.
-STRUCTURE, VARIABLES, FACTORS, STATES, TABLES, MESSAGES, V_ROW, F_ROW = range(8)
-# `structures` (one more row than structures): offsets into the local arrays.
-S_VARIABLES, S_FACTORS, S_VARIABLE_GROUPS, S_FACTOR_GROUPS = range(4)
-# `variables`: template, first state in the example, number of factors, first row of `incident`.
-V_TEMPLATE, V_STATE, V_DEGREE, V_INCIDENT = range(4)
-# `factors`: template, table in the example, first entry of `scope`, messages in the example, the same with all states.
-F_TEMPLATE, F_TABLE, F_SCOPE, F_MESSAGE, F_DELTA = range(5)
-# `pairs`: for a pair of binary variables without fixed scores, the variables, the places of their states in the example
+
+def record_type(*names: str) -> np.dtype[Any]:
+    """Make the type of a record of whole numbers."""
+    return np.dtype([(name, np.int64) for name in names], align=True)
+
+
+#: `examples` (M+1 rows; the last holds the ends): structure, offsets in each coordinate, first row in each feature matrix.
+EXAMPLE = record_type(
+    "structure", "variables", "factors", "states", "tables", "messages", "variable_row", "factor_row"
+)  # fmt: skip
+#: `structures` (one more row than structures): offsets into the local arrays.
+STRUCTURE = record_type("variables", "factors", "variable_groups", "factor_groups")
+#: `variables`, `factors`: template; where its scores begin among the example's (states of variables, tables of factors); how many
+#: neighbours it has, and the first of them (a variable's in `incident`, a factor's in `scope`); of factors the messages in the
+#: example, and the same with all states.
+MEMBER = record_type("template", "table", "degree", "neighbours", "message", "delta")
+#: `incident`, a row per (variable, factor): the factor's table and the full message in the example, the variable's slot, the factor.
+INCIDENT = record_type("table", "delta", "outer", "stride", "factor")
+#: `variable_groups`, `factor_groups`: first and last member, feature row, first and last block, place in the score buffer.
+GROUP = record_type("first", "last", "row", "block", "block_end", "at")
+#: `variable_kinds`, `factor_kinds` (templates): first entry of the block and score arrays, size, arity, first row of `slots`, kind
+#: (a table or a structured factor), first entry of `structured`.
+KIND = record_type("start", "entries", "arity", "slots", "kind", "first_data")
+#: `slots`, a row per (factor template, variable of its scope): the slot's shape, and where its states begin among the factor's.
+SLOT = record_type("states", "stride", "outer", "delta")
+# Columns of `pairs`: for a pair of binary variables without fixed scores, the variables, the places of their states in the example
 # (-1 for any other factor), and the blocks of the four joint states.
 P_I, P_J, P_STATE_I, P_STATE_J, P_BLOCK = range(5)
-# `incident`, a row per (variable, factor): the factor's table and the full message in the example, the variable's slot,
-# the factor.
-I_TABLE, I_DELTA, I_OUTER, I_STRIDE, I_FACTOR = range(5)
-# `variable_groups`, `factor_groups`: first and last member, feature row, first and last block, place in the score
-# buffer.
-G_FIRST, G_LAST, G_ROW, G_BLOCK, G_BLOCK_END, G_AT = range(6)
-# `variable_kinds`, `factor_kinds` (templates): first entry of the block and score arrays, size, arity, first row of
-# `slots`, kind (a table or a structured factor), first entry of `structured`.
-K_START, K_SIZE, K_ARITY, K_SLOTS, K_KIND, K_DATA = range(6)
-# `slots`, a row per (factor template, variable of its scope): the slot's shape, and where its states begin among the
-# factor's.
-SLOT_STATES, SLOT_STRIDE, SLOT_OUTER, SLOT_DELTA = range(4)
-# `largest`: the largest example's variables, states, tables, full messages, score buffer; the largest factor's table,
-# states.
-L_VARIABLES, L_STATES, L_TABLES, L_DELTAS, L_BUFFER, L_TABLE, L_SLOTS = range(7)
+
+
+def records(dtype: np.dtype[Any], *columns: Any) -> Any:
+    """Make an array of records from columns of numbers; fields without a column are 0."""
+    out = np.zeros(len(columns[0]), dtype).view(np.recarray)
+    for name, column in zip(dtype.names or (), columns, strict=False):
+        out[name] = column
+    return out
+
+
+class Largest(Struct):
+    """Sizes of the largest example (variables, states, tables, full messages, score buffer) and factor (table, states)."""
+
+    variables: int
+    states: int
+    tables: int
+    deltas: int
+    buffer: int
+    table: int
+    slots: int
 
 
 class GraphArrays(Struct):
-    """The flat arrays of a batch. int64 columns, int32 labels and blocks, float64 numbers."""
+    """The flat arrays of a batch. Records, int32 labels and blocks, float64 numbers."""
 
-    examples: NDArray[np.int64]
+    examples: Any
     weight: NDArray[np.float64]
     labels: NDArray[np.int32]
     losses: NDArray[np.float64]
     variable_scores: NDArray[np.float64]
     factor_scores: NDArray[np.float64]
-    structures: NDArray[np.int64]
-    variables: NDArray[np.int64]
-    factors: NDArray[np.int64]
+    structures: Any
+    variables: Any
+    factors: Any
     pairs: NDArray[np.int32]
     scope: NDArray[np.int64]
-    incident: NDArray[np.int64]
-    variable_groups: NDArray[np.int64]
-    factor_groups: NDArray[np.int64]
-    variable_kinds: NDArray[np.int64]
+    incident: Any
+    variable_groups: Any
+    factor_groups: Any
+    variable_kinds: Any
     variable_block: NDArray[np.int32]
     variable_fixed: NDArray[np.float64]
     variable_sharing: NDArray[np.float64]
-    factor_kinds: NDArray[np.int64]
-    slots: NDArray[np.int64]
+    factor_kinds: Any
+    slots: Any
     structured: NDArray[np.int64]
     factor_block: NDArray[np.int32]
     factor_fixed: NDArray[np.float64]
-    largest: NDArray[np.int64]
+    largest: Largest
+
+
+class Side(Struct):
+    """What the variables and the factors of a batch have alike: members in groups that share a feature row, and their scores."""
+
+    features: FeatureArrays
+    members: Any
+    groups: Any
+    kinds: Any
+    block: NDArray[np.int32]
+    fixed: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    #: Where the members and the groups of each structure begin.
+    first_member: NDArray[np.int64]
+    first_group: NDArray[np.int64]
+    #: Where the feature rows and the scores of each example begin.
+    first_row: NDArray[np.int64]
+    first_score: NDArray[np.int64]
+    #: Where the side begins among an example's statistics (statistics.py).
+    at: int
+
+
+class Batch(Struct):
+    """The graphs and the features of a batch."""
+
+    graphs: GraphArrays
+    variables: Side
+    factors: Side
+
+    @classmethod
+    def of(cls, a: GraphArrays, variable_features: FeatureArrays, factor_features: FeatureArrays) -> Batch:
+        """Join graphs and features."""
+        return cls(
+            a,
+            Side(
+                variable_features, a.variables, a.variable_groups, a.variable_kinds, a.variable_block, a.variable_fixed,
+                a.variable_scores, a.structures.variables, a.structures.variable_groups, a.examples.variable_row,
+                a.examples.states, 0,
+            ),
+            Side(
+                factor_features, a.factors, a.factor_groups, a.factor_kinds, a.factor_block, a.factor_fixed, a.factor_scores,
+                a.structures.factors, a.structures.factor_groups, a.examples.factor_row, a.examples.tables, a.largest.buffer,
+            ),
+        )  # fmt: skip
 
 
 class Sizes(NamedTuple):
@@ -107,7 +171,7 @@ def flatten_structures(
     variable_templates: Sequence[Template],
     factor_templates: Sequence[Template],
     plain_factors: bool,
-) -> tuple[dict[str, NDArray[Any]], Sizes]:
+) -> tuple[dict[str, Any], Sizes]:
     """Concatenate the structures' arrays; `plain_factors` says that no example adds fixed scores to its factors."""
     for number, template in enumerate(variable_templates):
         if template.arity != 1:
@@ -126,19 +190,17 @@ def flatten_structures(
     # A row per (factor, variable of its scope): the factor, and the variable among all structures' variables.
     factor = np.repeat(np.arange(len(t)), arity)
     member = scope + np.repeat(np.repeat(first_variable[:-1], n_factors), arity)
-    _check_fit(v_kinds[v[member], K_SIZE], t, arity, factor, n_factors, factor_templates, shared)
+    _check_fit(v_kinds[v[member]].entries, t, arity, factor, n_factors, factor_templates, shared)
 
     full_sizes = np.array([sum(template.n_states) for template in factor_templates], np.int64)
-    state, n_states = local_offsets(v_kinds[v, K_SIZE], n_variables)
-    table, n_tables = local_offsets(kinds[t, K_SIZE], n_factors)
+    state, n_states = local_offsets(v_kinds[v].entries, n_variables)
+    table, n_tables = local_offsets(kinds[t].entries, n_factors)
     full, n_full = local_offsets(full_sizes[t], n_factors)
     message, n_messages = local_offsets(full_sizes[t] - arity, n_factors)
     scope_start, degree = offsets(arity), np.bincount(member, minlength=len(v))
-    slot = slots[kinds[t[factor], K_SLOTS] + np.arange(len(scope)) - scope_start[factor]]
+    slot = slots[kinds[t[factor]].slots + np.arange(len(scope)) - scope_start[factor]]
     inside = factor - np.repeat(np.repeat(offsets(n_factors)[:-1], n_factors), arity)
-    incident = np.stack(
-        [table[factor], full[factor] + slot[:, SLOT_DELTA], slot[:, SLOT_OUTER], slot[:, SLOT_STRIDE], inside], axis=1
-    )
+    incident = records(INCIDENT, table[factor], full[factor] + slot.delta, slot.outer, slot.stride, inside)
     v_rows, v_groups, n_v_groups, v_buffer = _groups(
         [s.variable_rows for s in structures], n_variables, v, variable_templates
     )
@@ -146,9 +208,9 @@ def flatten_structures(
         [s.factor_rows for s in structures], n_factors, t, factor_templates
     )
     local: dict[str, NDArray[Any]] = {
-        "structures": np.stack([first_variable, offsets(n_factors), offsets(n_v_groups), offsets(n_f_groups)], axis=1),
-        "variables": np.stack([v, state, degree, offsets(degree)[:-1]], axis=1),
-        "factors": np.stack([t, table, scope_start[:-1], message, full], axis=1),
+        "structures": records(STRUCTURE, first_variable, offsets(n_factors), offsets(n_v_groups), offsets(n_f_groups)),
+        "variables": records(MEMBER, v, state, degree, offsets(degree)[:-1]),
+        "factors": records(MEMBER, t, table, arity, scope_start[:-1], message, full),
         "scope": scope,
         "incident": incident[np.argsort(member, kind="stable")],
         "variable_groups": v_groups,
@@ -166,13 +228,14 @@ def flatten_structures(
     chosen = np.flatnonzero(is_pair[t])
     ends = scope_start[chosen][:, None] + np.arange(2)
     pairs[chosen, P_I : P_J + 1], pairs[chosen, P_STATE_I : P_STATE_J + 1] = scope[ends], state[member[ends]]
-    pairs[chosen, P_BLOCK:] = shared["factor_block"][kinds[t[chosen], K_START][:, None] + np.arange(4)]
+    pairs[chosen, P_BLOCK:] = shared["factor_block"][kinds[t[chosen]].start[:, None] + np.arange(4)]
     local["pairs"] = pairs
 
     largest = [one.max(initial=0) for one in (n_variables, n_states, n_tables, n_full)]
-    largest += [max(v_buffer, f_buffer), kinds[:, K_SIZE].max(initial=0), full_sizes.max(initial=0)]
-    local["largest"] = np.array(largest, np.int64)
-    return local | shared, Sizes(n_variables, n_factors, n_states, n_tables, n_messages, v_rows, f_rows)
+    largest += [max(v_buffer, f_buffer), kinds.entries.max(initial=0), full_sizes.max(initial=0)]
+    return local | shared | {"largest": Largest(*largest)}, Sizes(
+        n_variables, n_factors, n_states, n_tables, n_messages, v_rows, f_rows
+    )
 
 
 def _template_arrays(
@@ -184,9 +247,7 @@ def _template_arrays(
         arities = np.array([t.arity for t in templates], np.int64)
         kinds = np.array([t.kind for t in templates], np.int64)
         data = offsets([len(t.data()) for t in templates])[:-1]
-        arrays[f"{side}_kinds"] = np.stack(
-            [offsets(sizes)[:-1], sizes, arities, offsets(arities)[:-1], kinds, data], axis=1
-        )
+        arrays[f"{side}_kinds"] = records(KIND, offsets(sizes)[:-1], sizes, arities, offsets(arities)[:-1], kinds, data)
         arrays[f"{side}_block"] = np.concatenate([np.empty(0, np.int32), *(t.blocks.ravel() for t in templates)])
         arrays[f"{side}_fixed"] = np.concatenate([np.empty(0), *(t.scores.ravel() for t in templates)])
     # How many states of the template share the state's block; 0 for a state without one.
@@ -195,20 +256,20 @@ def _template_arrays(
         _, block, count = np.unique(template.blocks, return_inverse=True, return_counts=True)
         sharing.append(np.where(template.blocks >= 0, count[block], 0))
     arrays["variable_sharing"] = np.concatenate(sharing).astype(np.float64)
-    slots = [np.empty((0, 4), np.int64)]
+    slots = [np.empty(0, SLOT)]
     for t in factor_templates:
         stride = outer = np.zeros(t.arity, np.int64)
         if t.kind == TABLE:
             outer = np.cumprod((1, *t.n_states[:-1]))
             stride = t.blocks.size // (outer * t.n_states)
-        slots.append(np.stack([t.n_states, stride, outer, offsets(t.n_states)[:-1]], axis=1))
-    arrays["slots"] = np.concatenate(slots)
+        slots.append(records(SLOT, t.n_states, stride, outer, offsets(t.n_states)[:-1]))
+    arrays["slots"] = np.concatenate(slots).view(np.recarray)
     arrays["structured"] = structured_data(factor_templates)
     return arrays
 
 
 def structured_data(factor_templates: Sequence[Template]) -> NDArray[np.int64]:
-    """The further data of structured factors' templates, where K_DATA says."""
+    """The further data of structured factors' templates, where `first_data` says."""
     return np.concatenate([np.empty(0, np.int64), *(t.data() for t in factor_templates)])
 
 
@@ -217,14 +278,14 @@ def _groups(
     counts: NDArray[np.int64],
     kinds: NDArray[np.int32],
     templates: Sequence[Template],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
+) -> tuple[NDArray[np.int64], Any, NDArray[np.int64], int]:
     """Cut each structure's members into runs of equal feature row, with their blocks and their place in the buffer.
 
     Returns how many feature rows each structure reads, the groups, how many each structure has, the largest buffer.
     """
     rows, starts = np.concatenate(rows_of).astype(np.int64), offsets(counts)
     if len(rows) == 0:
-        return np.zeros_like(counts), np.empty((0, 6), np.int64), np.zeros_like(counts), 0
+        return np.zeros_like(counts), records(GROUP, []), np.zeros_like(counts), 0
     filled = counts > 0
     reads = np.zeros_like(counts)
     reads[filled] = np.maximum.reduceat(rows, starts[:-1][filled]) + 1
@@ -238,8 +299,8 @@ def _groups(
     n_groups = np.bincount(owner[cuts], minlength=len(counts))
     at, buffer = local_offsets(highs - lows, n_groups)
     first = starts[owner[cuts]]
-    groups = np.stack([cuts - first, np.append(cuts[1:], len(rows)) - first, rows[cuts], lows, highs, at], axis=1)
-    return reads, groups.astype(np.int64), n_groups, int(buffer.max())
+    groups = records(GROUP, cuts - first, np.append(cuts[1:], len(rows)) - first, rows[cuts], lows, highs, at)
+    return reads, groups, n_groups, int(buffer.max())
 
 
 def check_structure(
@@ -266,10 +327,10 @@ def _check_fit(
 ) -> None:  # fmt: skip
     """Refuse a factor whose variables have other states than its template expects; `found` has those of each scope."""
     kinds, slots = shared["factor_kinds"], shared["slots"]
-    wrong = arity != kinds[t, K_ARITY]
+    wrong = arity != kinds[t].arity
     fits = ~wrong[factor]
-    slot = kinds[t[factor], K_SLOTS] + np.arange(len(factor)) - offsets(arity)[factor]
-    wrong[factor[fits][found[fits] != slots[slot[fits], SLOT_STATES]]] = True
+    slot = kinds[t[factor]].slots + np.arange(len(factor)) - offsets(arity)[factor]
+    wrong[factor[fits][found[fits] != slots[slot[fits]].states]] = True
     if wrong.any():
         c = int(np.flatnonzero(wrong)[0])
         number = int(np.searchsorted(offsets(n_factors), c, side="right") - 1)
@@ -292,21 +353,19 @@ def _check_fit(
 
 
 @inner
-def side_scores(
-    row0: int, q0: int, q1: int, groups: Any, first: int, members: Any, kinds: Any, blocks: Any, fixed: Any,
-    extra: Any, extra_at: int, features: Any, weights: Any, buffer: Any, out: Any, at: int,
-) -> None:  # fmt: skip
-    """Score tables of one side (variables or factors) of an example: fixed + extra + learned, into out[at:].
-
-    `members` is `variables` or `factors`: column 0 is the template, column 1 where its states or table begin.
-    """
-    for q in range(q0, q1):
-        low, place = groups[q, G_BLOCK], groups[q, G_AT]
-        score_row(features, row0 + groups[q, G_ROW], weights, low, groups[q, G_BLOCK_END], buffer, place)
+def side_scores(side: Any, m: int, s: int, weights: Any, buffer: Any, out: Any, at: int) -> None:
+    """Score tables of one side of example m, of structure s: fixed + extra + learned, into out[at:]."""
+    groups, members, kinds, blocks, fixed, extra = (
+        side.groups, side.members, side.kinds, side.block, side.fixed, side.scores,
+    )  # fmt: skip
+    features, first, row0, extra_at = side.features, side.first_member[s], side.first_row[m], side.first_score[m]
+    for q in range(side.first_group[s], side.first_group[s + 1]):
+        low, place = groups[q].block, groups[q].at
+        score_row(features, row0 + groups[q].row, weights, low, groups[q].block_end, buffer, place)
         done, table = -1, 0
-        for i in range(groups[q, G_FIRST], groups[q, G_LAST]):
-            t, here = members[first + i, 0], at + members[first + i, 1]
-            start, size = kinds[t, K_START], kinds[t, K_SIZE]
+        for i in range(groups[q].first, groups[q].last):
+            t, here = members[first + i].template, at + members[first + i].table
+            start, size = kinds[t].start, kinds[t].entries
             if t == done:
                 # The same row and template as the last one, as along a chain.
                 for y in range(size):
@@ -323,43 +382,26 @@ def side_scores(
 
 
 @kernel
-def fill_scores(
-    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, with_loss: bool, out_v: Any, out_f: Any
-) -> None:
+def fill_scores(batch: Any, w_v: Any, w_f: Any, with_loss: bool, out_v: Any, out_f: Any) -> None:
     """Score tables of all examples, in *states* and *tables* coordinates."""
-    buffer = np.empty(g.largest[L_BUFFER])
-    examples, structures, losses = g.examples, g.structures, g.losses
-    v_groups, variables, v_kinds, v_block, v_fixed, v_scores = (
-        g.variable_groups, g.variables, g.variable_kinds, g.variable_block, g.variable_fixed, g.variable_scores,
-    )  # fmt: skip
-    f_groups, factors, f_kinds, f_block, f_fixed, f_scores = (
-        g.factor_groups, g.factors, g.factor_kinds, g.factor_block, g.factor_fixed, g.factor_scores,
-    )  # fmt: skip
+    g = batch.graphs
+    examples, losses, buffer = g.examples, g.losses, np.empty(g.largest.buffer)
     for m in range(len(examples) - 1):
-        s = examples[m, STRUCTURE]
-        states, tables = examples[m, STATES], examples[m, TABLES]
-        side_scores(
-            examples[m, V_ROW], structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS], v_groups,
-            structures[s, S_VARIABLES], variables, v_kinds, v_block, v_fixed, v_scores, states,
-            v_features, w_v, buffer, out_v, states,
-        )  # fmt: skip
-        side_scores(
-            examples[m, F_ROW], structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS], f_groups,
-            structures[s, S_FACTORS], factors, f_kinds, f_block, f_fixed, f_scores, tables,
-            f_features, w_f, buffer, out_f, tables,
-        )  # fmt: skip
+        s, states = examples[m].structure, examples[m].states
+        side_scores(batch.variables, m, s, w_v, buffer, out_v, states)
+        side_scores(batch.factors, m, s, w_f, buffer, out_f, examples[m].tables)
         if with_loss:
-            for k in range(states, examples[m + 1, STATES]):
+            for k in range(states, examples[m + 1].states):
                 out_v[k] += losses[k]
 
 
 @inner
 def joint_state(c: int, first: int, factors: Any, scope: Any, kinds: Any, slots: Any, labels: Any) -> int:
     """Joint state of factor c under a labeling; the example's labels begin at `first`."""
-    t, at = factors[c, F_TEMPLATE], factors[c, F_SCOPE]
+    t, at = factors[c].template, factors[c].neighbours
     joint = 0
-    for j in range(kinds[t, K_ARITY]):
-        joint += slots[kinds[t, K_SLOTS] + j, SLOT_STRIDE] * labels[first + scope[at + j]]
+    for j in range(kinds[t].arity):
+        joint += slots[kinds[t].slots + j].stride * labels[first + scope[at + j]]
     return joint
 
 
@@ -374,14 +416,14 @@ def _joint_entries(g: Any, labels: Any, out: Any) -> None:
         g.slots,
     )
     for m in range(len(examples) - 1):
-        f0, first, at = structures[examples[m, STRUCTURE], S_FACTORS], examples[m, VARIABLES], examples[m, FACTORS]
-        for c in range(examples[m + 1, FACTORS] - at):
-            if kinds[factors[f0 + c, F_TEMPLATE], K_KIND] != TABLE:
+        f0, first, at = structures[examples[m].structure].factors, examples[m].variables, examples[m].factors
+        for c in range(examples[m + 1].factors - at):
+            if kinds[factors[f0 + c].template].kind != TABLE:
                 out[at + c] = -1
                 continue
             out[at + c] = (
-                examples[m, TABLES]
-                + factors[f0 + c, F_TABLE]
+                examples[m].tables
+                + factors[f0 + c].table
                 + joint_state(f0 + c, first, factors, scope, kinds, slots, labels)
             )
 
@@ -391,6 +433,6 @@ def joint_states_of(arrays: GraphArrays, labels: NDArray[np.int32]) -> NDArray[n
 
     A structured factor has no joint states: -1.
     """
-    out = np.empty(int(arrays.examples[-1, FACTORS]), np.int64)
+    out = np.empty(int(arrays.examples[-1].factors), np.int64)
     _joint_entries(arrays, labels, out)
     return out

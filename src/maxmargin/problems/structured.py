@@ -59,17 +59,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError
 from maxmargin.jit import inner
-from maxmargin.problems.layout import (
-    K_ARITY,
-    K_DATA,
-    K_KIND,
-    K_SIZE,
-    K_SLOTS,
-    L_SLOTS,
-    L_TABLE,
-    SLOT_DELTA,
-    SLOT_STATES,
-)
 from maxmargin.problems.templates import CARDINALITY, CUSTOM, TREE, Template
 
 
@@ -196,7 +185,7 @@ def custom(
 
 def work_size(largest: NDArray[np.int64]) -> int:
     """Scratch that every structured factor of a batch can work in; `largest` is the layout's."""
-    return int(2 * largest[L_SLOTS] + largest[L_TABLE] + 2)
+    return int(2 * largest.slots + largest.table + 2)
 
 
 def _parameters(name: str, size: int, scores: Any, blocks: Any) -> tuple[Any, Any]:
@@ -339,13 +328,13 @@ else:
 @inner
 def structured_statistics(t: int, kinds: Any, slots: Any, structured: Any, labels: Any, out: Any, to: int) -> None:
     """out[to : to + P] = F(labels)."""
-    n, data, kind = kinds[t, K_ARITY], kinds[t, K_DATA], kinds[t, K_KIND]
+    n, data, kind = kinds[t].arity, kinds[t].first_data, kinds[t].kind
     if kind == CUSTOM:
         _call_statistics(
-            structured[data + 1], labels[:n], structured[data + 2 : data + 2 + n], out[to : to + kinds[t, K_SIZE]]
+            structured[data + 1], labels[:n], structured[data + 2 : data + 2 + n], out[to : to + kinds[t].entries]
         )
         return
-    for p in range(kinds[t, K_SIZE]):
+    for p in range(kinds[t].entries):
         out[to + p] = 0.0
     if kind == CARDINALITY:
         count = 0
@@ -353,7 +342,7 @@ def structured_statistics(t: int, kinds: Any, slots: Any, structured: Any, label
             count += labels[j]
         out[to + count] = 1.0
         return
-    n_states = slots[kinds[t, K_SLOTS], SLOT_STATES]
+    n_states = slots[kinds[t].slots].states
     for j in range(1, n):
         out[to + labels[structured[data + j]] * n_states + labels[j]] += 1.0
 
@@ -363,20 +352,20 @@ def structured_score(
     t: int, kinds: Any, slots: Any, structured: Any, params: Any, at: int, labels: Any, work: Any
 ) -> Any:
     """Score of a labeling of the scope, theta . F(labels)."""
-    n, data = kinds[t, K_ARITY], kinds[t, K_DATA]
+    n, data = kinds[t].arity, kinds[t].first_data
     total = 0.0
-    if kinds[t, K_KIND] == CARDINALITY:
+    if kinds[t].kind == CARDINALITY:
         count = 0
         for j in range(n):
             count += labels[j]
         total = params[at + count]
-    elif kinds[t, K_KIND] == TREE:
-        n_states = slots[kinds[t, K_SLOTS], SLOT_STATES]
+    elif kinds[t].kind == TREE:
+        n_states = slots[kinds[t].slots].states
         for j in range(1, n):
             total += params[at + labels[structured[data + j]] * n_states + labels[j]]
     else:
         structured_statistics(t, kinds, slots, structured, labels, work, 0)
-        for p in range(kinds[t, K_SIZE]):
+        for p in range(kinds[t].entries):
             if work[p] != 0.0:
                 total += work[p] * params[at + p]
     return total
@@ -388,7 +377,7 @@ def structured_max(
     order: Any,
 ) -> Any:  # fmt: skip
     """Best labels of the scope, and their value; the labels mean nothing if it is -inf."""
-    n, data, kind = kinds[t, K_ARITY], kinds[t, K_DATA], kinds[t, K_KIND]
+    n, data, kind = kinds[t].arity, kinds[t].first_data, kinds[t].kind
     if kind == CARDINALITY:
         low, high = _sorted_gains(n, unary, work, order)
         best, value = 0, -np.inf
@@ -400,10 +389,10 @@ def structured_max(
         return value
     if kind == CUSTOM:
         return _call_maximise(
-            structured[data], unary[: _end(t, kinds, slots)], params[at : at + kinds[t, K_SIZE]],
+            structured[data], unary[: _end(t, kinds, slots)], params[at : at + kinds[t].entries],
             structured[data + 2 : data + 2 + n], labels[:n],
         )  # fmt: skip
-    n_states = slots[kinds[t, K_SLOTS], SLOT_STATES]
+    n_states = slots[kinds[t].slots].states
     for i in range(n * n_states):
         work[i] = unary[i]
     _tree_up(n, n_states, structured, data, params, at, work)
@@ -429,30 +418,30 @@ def structured_max_marginals(
 
     With `only` not below 0, only those of that variable are needed, and others may be left out; labels is scratch.
     """
-    n, data, kind = kinds[t, K_ARITY], kinds[t, K_DATA], kinds[t, K_KIND]
+    n, data, kind = kinds[t].arity, kinds[t].first_data, kinds[t].kind
     if kind == CARDINALITY:
         _count_marginals(n, unary, params, at, out, work, order)
         return
     if kind == CUSTOM:
-        last, first_slot = _end(t, kinds, slots), kinds[t, K_SLOTS]
+        last, first_slot = _end(t, kinds, slots), kinds[t].slots
         for i in range(last):
             work[i] = unary[i]
         for j in range(n) if only < 0 else range(only, only + 1):
-            first = slots[first_slot + j, SLOT_DELTA]
-            end = first + slots[first_slot + j, SLOT_STATES]
+            first = slots[first_slot + j].delta
+            end = first + slots[first_slot + j].states
             work[first:end] = -np.inf
             for i in range(first, end):
                 out[i] = -np.inf
                 if unary[i] > -np.inf:
                     work[i] = unary[i]
                     out[i] = _call_maximise(
-                        structured[data], work[:last], params[at : at + kinds[t, K_SIZE]],
+                        structured[data], work[:last], params[at : at + kinds[t].entries],
                         structured[data + 2 : data + 2 + n], labels[:n],
                     )  # fmt: skip
                     work[i] = -np.inf
             work[first:end] = unary[first:end]
         return
-    n_states = slots[kinds[t, K_SLOTS], SLOT_STATES]
+    n_states = slots[kinds[t].slots].states
     for i in range(n * n_states):
         out[i] = unary[i]
     # Going down, a variable hears from its parent all but what it told it on the way up.
@@ -475,8 +464,8 @@ def structured_max_marginals(
 @inner
 def _end(t: int, kinds: Any, slots: Any) -> Any:
     """Number of states of a scope."""
-    last = kinds[t, K_SLOTS] + kinds[t, K_ARITY] - 1
-    return slots[last, SLOT_DELTA] + slots[last, SLOT_STATES]
+    last = kinds[t].slots + kinds[t].arity - 1
+    return slots[last].delta + slots[last].states
 
 
 @inner

@@ -226,7 +226,8 @@ def test_chains_with_other_factors_are_forests():
     problem = chains(1)
     given = FactorGraphs(
         problem.structures, problem.structure_of, problem.variable_templates, problem.factor_templates,
-        problem.variable_features, Features.constant(), problem.arrays.examples[:-1, 6], problem.arrays.examples[:-1, 7],
+        problem.variable_features, Features.constant(), problem.arrays.examples[:-1].variable_row,
+        problem.arrays.examples[:-1].factor_row,
         problem.labels, problem.arrays.losses, None, np.random.default_rng(0).normal(size=problem.example_tables[-1]),
     )  # fmt: skip
     oracle = exp_oracle_of(given)

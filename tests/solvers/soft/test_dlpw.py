@@ -10,7 +10,6 @@ from maxmargin.datasets import make_synth2
 from maxmargin.errors import OptionError
 from maxmargin.inference.trees import Trees
 from maxmargin.problems import FactorGraphs, Features, Structure, Template, label_edges, multi_label_problem, structured
-from maxmargin.problems.layout import F_ROW, V_ROW
 from maxmargin.solvers import Status
 from maxmargin.solvers.soft.dlpw import DLPW
 from reference.quadratic_program import optimum
@@ -208,7 +207,7 @@ def test_pairs_are_tables_like_any_other(smoothing):
     rows = pairs.arrays.examples[:-1]
     tables = FactorGraphs(
         pairs.structures, pairs.structure_of, pairs.variable_templates, pairs.factor_templates, pairs.variable_features,
-        pairs.factor_features, rows[:, V_ROW], rows[:, F_ROW], pairs.labels, pairs.arrays.losses,
+        pairs.factor_features, rows.variable_row, rows.factor_row, pairs.labels, pairs.arrays.losses,
         factor_scores=np.zeros(pairs.example_tables[-1]),
     )  # fmt: skip
     solver = DLPW(smoothing, message_rounds=2)

@@ -14,13 +14,14 @@ import os
 import pickle
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import ModelFileError, OptionError
 from maxmargin.formats.model_file import read_model, write_model
+from maxmargin.jit import Struct
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.python_problem import PythonProblem
 
@@ -53,7 +54,7 @@ def structure_key(problem: FactorGraphs) -> int:
     """A number for the graphs, templates and constraints, whatever the features, labels, losses and weights are."""
     a = problem.arrays
     forbidden = (a.variable_scores == -np.inf, a.factor_scores == -np.inf)
-    data = ("weight", "labels", "losses", "variable_scores", "factor_scores")
+    data = ("weight", "labels", "losses", "variable_scores", "factor_scores", "largest")
     return _number(_digest((*(getattr(a, name) for name in a._fields if name not in data), *forbidden)))
 
 
@@ -61,7 +62,8 @@ def _all_arrays(problem: Any) -> Iterable[NDArray[Any]]:
     """Problems other than `FactorGraphs` say by which arrays they are known (``fingerprint_arrays``)."""
     if isinstance(problem, FactorGraphs):
         features = problem.variable_features, problem.factor_features
-        return (*problem.arrays, *(array for one in features for array in one.fingerprint_arrays()))
+        graphs = (one for one in problem.arrays if isinstance(one, np.ndarray))
+        return (*graphs, *(array for one in features for array in one.fingerprint_arrays()))
     arrays: Iterable[NDArray[Any]] = problem.fingerprint_arrays()
     return arrays
 
@@ -88,13 +90,15 @@ def _number(digest: Any) -> int:
 
 
 def save_state(path: str | os.PathLike[str], solver: str, state: Any, key: str) -> None:
-    """Write a state (a dataclass of arrays, numbers and lists of numbers) atomically."""
+    """Write a state (a dataclass of arrays, structs of arrays, numbers and lists of numbers) atomically."""
     numbers: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     for field in dataclasses.fields(state):
         value = getattr(state, field.name)
         if isinstance(value, np.ndarray):
             arrays[field.name] = value
+        elif isinstance(value, Struct):
+            arrays |= {f"{field.name}.{name}": array for name, array in value._asdict().items()}
         elif isinstance(value, dict):
             for name, column in value.items():
                 arrays[f"{field.name}.{name}"] = np.asarray(column, np.float64)
@@ -127,10 +131,15 @@ def load_state(path: str | os.PathLike[str], solver: str, kind: type[State], key
     values: dict[str, Any] = {
         name: float.fromhex(value) if isinstance(value, str) else value for name, value in header["numbers"].items()
     }
+    parts: dict[str, dict[str, Any]] = {}
     for name, array in arrays.items():
-        field, _, column = name.partition(".")
-        if column:
-            values.setdefault(field, {})[column] = array.tolist()
+        field, _, part = name.partition(".")
+        if part:
+            parts.setdefault(field, {})[part] = array
         else:
             values[field] = array
+    types = get_type_hints(kind)
+    for field, found in parts.items():
+        struct = isinstance(types[field], type) and issubclass(types[field], Struct)
+        values[field] = types[field](**found) if struct else {part: array.tolist() for part, array in found.items()}
     return kind(**values)

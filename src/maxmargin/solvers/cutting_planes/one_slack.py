@@ -183,7 +183,7 @@ class OneSlackRun(HingeRun):
         now = super().begin(earlier)
         assert isinstance(now, OneSlackState)
         if isinstance(earlier, OneSlackState) and earlier.c_ell.shape == now.c_ell.shape:
-            now.cache = PlaneCache._make(array.copy() for array in earlier.cache)
+            now.cache = earlier.cache._copy()
         return now
 
     def first_state(self) -> OneSlackState:

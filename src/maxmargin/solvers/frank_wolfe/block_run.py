@@ -19,13 +19,11 @@ from maxmargin import jit
 from maxmargin.errors import OptionError
 from maxmargin.parallel.threads import Stopped, map_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.layout import L_BUFFER
 from maxmargin.problems.statistics import row_grams
 from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
 from maxmargin.solvers.core.sampling import sample_by_gap
-from maxmargin.solvers.frank_wolfe.visits import (
-    N_ORACLE,
-)
+from maxmargin.solvers.frank_wolfe.visits import N_ORACLE, Rules
+from maxmargin.solvers.oracles.compiled import Work, workspace
 from maxmargin.solvers.oracles.graph_oracle import GraphOracle
 from maxmargin.solvers.planes.arena import (
     INNER,
@@ -62,15 +60,24 @@ class BlockRun(ProximalRun[B]):
         super().__init__(solver, problem, lam, random_state, threads)
         self.oracle = GraphOracle(problem, solver.engine)
         self.certificate = self.oracle.certificate
-        self.features = problem.variable_features.arrays, problem.factor_features.arrays
         self.grams = row_grams(problem)
-        self.half = int(problem.arrays.largest[L_BUFFER])
+        self.half = int(problem.arrays.largest.buffer)
         self.step_lam = lam
 
     @property
     def scale(self) -> float:
         """What a unit of mass does to w, but for the example's weight."""
         return 1.0 / (self.step_lam * self.problem.n_examples)
+
+    @property
+    def resting(self) -> Rules:
+        """Visits that ask the oracle, and make no step."""
+        return Rules(self.scale, np.inf, np.inf, 0.0, 0, True)
+
+    def workspace(self, oracle: Any) -> Work:
+        """Room for a walk; two more arrays like the weights where the rows' Gram matrices are not kept."""
+        largest, weights = self.problem.arrays.largest, None if self.grams.kept else self.problem.working_weights()
+        return workspace(largest, oracle.room(largest), weights)
 
     # -------------------------------------------------------------------------------------------- the start
 
@@ -107,7 +114,7 @@ class BlockRun(ProximalRun[B]):
             now.last_v[:], now.last_f[:] = now.w_v, now.w_f
         else:
             # Kernels are compiled before the clock starts: called with nothing to do.
-            self.visit(now, np.empty(0, np.int64), np.zeros(6), np.zeros(3, np.int64))
+            self.visit(now, np.empty(0, np.int64), self.resting, np.zeros(3, np.int64))
         self.prepare(now)
         return now
 
@@ -154,7 +161,7 @@ class BlockRun(ProximalRun[B]):
     def walk(self, now: B, order: NDArray[np.int64], ask: bool, stop: Callable[[], bool]) -> tuple[float, float]:
         """Visit the examples in order, in pieces that can be interrupted; returns the gain and the cost."""
         counts, gain = np.zeros(3, np.int64), 0.0
-        rules = np.array([self.scale, *self.acceptance(now), INNER, STEPS if self.corrective else 1, ask])
+        rules = Rules(self.scale, *self.acceptance(now), INNER, STEPS if self.corrective else 1, ask)
         size = max(1, int(2_000_000 / (1.0 + self.oracle.work)))
         if ask and self.oracle.compiled is None:
             size = self.solver.batch
@@ -178,14 +185,14 @@ class BlockRun(ProximalRun[B]):
         """Take note of what a walk did."""
         now.n_oracle_calls += int(counts[N_ORACLE])
 
-    def visit(self, now: B, order: NDArray[np.int64], rules: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
+    def visit(self, now: B, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]) -> float:
         """Visit these examples; an engine outside the compiled loop is asked before."""
         oracle = self.oracle.compiled or self.oracle.most_violated(now.w_v, now.w_f, order)
         return self.visit_with(oracle, now, order, rules, counts)
 
     @abstractmethod
     def visit_with(
-        self, oracle: Any, now: B, order: NDArray[np.int64], rules: NDArray[np.float64], counts: NDArray[np.int64]
+        self, oracle: Any, now: B, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]
     ) -> float:
         """Visit these examples with an oracle; returns the gain in M times the dual."""
 
@@ -225,8 +232,7 @@ class BlockRun(ProximalRun[B]):
 
     def look_at(self, now: B, examples: NDArray[np.int64]) -> None:
         """Find the planes of largest slope of these examples, in threads, and look at them without a step."""
-        counts, rules = np.zeros(3, np.int64), np.array([self.scale, np.inf, np.inf, 0.0, 0.0, 1.0])
-        n = len(examples)
+        counts, n = np.zeros(3, np.int64), len(examples)
         size = max(1, min(-(-n // 16), int(_SHARD_ENTRIES / (2 * self.half + 1))))
         shards = [(first, min(first + size, n)) for first in range(0, n, size)]
         for k in range(0, len(shards), 16):
@@ -237,7 +243,7 @@ class BlockRun(ProximalRun[B]):
                 pausing=True,
             )
             for (begin, end), planes in zip(shards[k : k + 16], found, strict=True):
-                self.visit_with(self.oracle.with_given(planes), now, examples[begin:end], rules, counts)
+                self.visit_with(self.oracle.with_given(planes), now, examples[begin:end], self.resting, counts)
         self.count(now, counts)
 
     def line(self, now: B) -> dict[str, float]:

@@ -12,6 +12,7 @@ from maxmargin.solvers.frank_wolfe.plane_run import PlaneRun, PlaneState
 from maxmargin.solvers.frank_wolfe.visits import (
     N_CACHED,
     N_ORACLE,
+    Rules,
     exhausted,
     propose,
 )
@@ -34,7 +35,7 @@ class JointRun(PlaneRun):
     ) -> tuple[float, float]:
         """Visit the examples a batch at a time; a batch has an example once."""
         counts, gain = np.zeros(3, np.int64), 0.0
-        rules = np.array([self.scale, *self.acceptance(now), INNER, STEPS, ask])
+        rules = Rules(self.scale, *self.acceptance(now), INNER, STEPS, ask)
         for first in range(0, len(order), self.solver.batch):
             batch = np.unique(order[first : first + self.solver.batch])
             if ask:
@@ -45,34 +46,31 @@ class JointRun(PlaneRun):
         self.count(now, counts)
         return gain, len(order) * self.oracle.view_work + counts[N_ORACLE] * self.oracle.work
 
-    def look(
-        self, now: PlaneState, batch: NDArray[np.int64], rules: NDArray[np.float64], counts: NDArray[np.int64]
-    ) -> None:
+    def look(self, now: PlaneState, batch: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]) -> None:
         """Ask the oracle, in threads, about the examples whose planes are exhausted, and keep what it finds."""
-        empty = exhausted(self.problem.arrays, *self.features, now.w_v, now.w_f, now.store, batch, rules, now.gaps)
+        empty = exhausted(self.problem.batch, now.w_v, now.w_f, now.store, batch, rules, now.gaps)
         counts[N_CACHED] += int((~empty).sum())
         batch = batch[empty]
         shards = _pieces(len(batch))
         found = map_shards(
             lambda begin, end: self.oracle.most_violated(now.w_v, now.w_f, batch[begin:end]), shards, self.threads
         )
-        resting = np.array([self.scale, np.inf, np.inf, 0.0, 0.0, 1.0])
         for (begin, end), planes in zip(shards, found, strict=True):
-            self.visit_with(self.oracle.with_given(planes), now, batch[begin:end], resting, counts)
+            self.visit_with(self.oracle.with_given(planes), now, batch[begin:end], self.resting, counts)
 
-    def step_together(self, now: PlaneState, batch: NDArray[np.int64], rules: NDArray[np.float64]) -> float:
+    def step_together(self, now: PlaneState, batch: NDArray[np.int64], rules: Rules) -> float:
         """The step of a batch; returns the gain in M times the dual."""
         p, store = self.problem, now.store
         moved, slopes = np.zeros((len(batch), store.capacity)), np.empty(len(batch))
         map_shards(
             lambda begin, end: propose(
-                p.arrays, *self.features, now.w_v, now.w_f, store, batch[begin:end], rules, moved[begin:end], slopes[begin:end]
+                p.batch, now.w_v, now.w_f, store, batch[begin:end], rules, moved[begin:end], slopes[begin:end]
             ),
             _pieces(len(batch)),
             self.threads,
         )  # fmt: skip
         before = now.w_v.copy(), now.w_f.copy()
-        add_moves(p.arrays, *self.features, store, batch, moved, self.half, self.scale, now.w_v, now.w_f)
+        add_moves(p.batch, store, batch, moved, self.scale, now.w_v, now.w_f)
         change = now.w_v - before[0], now.w_f - before[1]
         slope, curvature = float(slopes.sum()), self.step_lam * p.n_examples * p.inner(change, change)
         if slope <= 0.0:

@@ -20,24 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import kernel
+from maxmargin.jit import Struct, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.layout import (
-    F_ROW,
-    L_BUFFER,
-    L_STATES,
-    L_TABLES,
-    L_VARIABLES,
-    S_FACTOR_GROUPS,
-    S_VARIABLE_GROUPS,
-    STRUCTURE,
-    V_ROW,
-    offsets,
-)
-from maxmargin.problems.statistics import add_statistics, statistics_sizes
+from maxmargin.problems.layout import offsets
+from maxmargin.problems.statistics import add_example, add_statistics, project_example, statistics_sizes
 from maxmargin.solvers.frank_wolfe.block_run import BlockRun, BlockState
-from maxmargin.solvers.frank_wolfe.visits import N_ORACLE, R_SCALE, R_STEPS
-from maxmargin.solvers.oracles.compiled import find_plane, oracle_room, project_example, spread_plane
+from maxmargin.solvers.frank_wolfe.visits import N_ORACLE, Rules, Visit
+from maxmargin.solvers.oracles.compiled import find_plane, spread_plane
 
 
 @dataclass
@@ -51,6 +40,15 @@ class PlainState(BlockState):
     def nbytes(self) -> int:
         """Bytes of the dual state."""
         return int(self.mean.nbytes + self.ell.nbytes)
+
+
+class Means(Struct):
+    """The mean planes: that of example m begins at mean[start[m]]; `sizes` (S, 2) are the statistics of each structure's sides."""
+
+    sizes: NDArray[np.int64]
+    start: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    ell: NDArray[np.float64]
 
 
 class PlainRun(BlockRun[PlainState]):
@@ -75,9 +73,7 @@ class PlainRun(BlockRun[PlainState]):
     def dual_point(self, now: PlainState) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """The linear part of f at the means, and their weights."""
         r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
-        total = weights_of_means(
-            self.problem.arrays, *self.features, self.sizes, self.start, now.mean, now.ell, self.scale, r_v, r_f
-        )
+        total = weights_of_means(self.problem.batch, self.sizes, self.start, now.mean, now.ell, self.scale, r_v, r_f)
         return float(total) / self.problem.n_examples, r_v, r_f
 
     def visit_with(
@@ -85,13 +81,13 @@ class PlainRun(BlockRun[PlainState]):
         oracle: Any,
         now: PlainState,
         order: NDArray[np.int64],
-        rules: NDArray[np.float64],
+        rules: Rules,
         counts: NDArray[np.int64],
     ) -> float:
         """Visit these examples with an oracle."""
         gain: float = plain_visits(
-            self.problem.arrays, *self.features, now.w_v, now.w_f, oracle, self.grams, self.sizes, self.start, now.mean,
-            now.ell, order, rules, now.gaps, counts,
+            self.problem.batch, now.w_v, now.w_f, oracle, self.grams, Means(self.sizes, self.start, now.mean, now.ell),
+            self.workspace(oracle), rules, Visit(order, 0, now.n_passes, now.gaps, counts),
         )  # fmt: skip
         return gain
 
@@ -101,34 +97,21 @@ class PlainRun(BlockRun[PlainState]):
 
 @kernel
 def plain_visits(
-    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, oracle: Any, grams: Any, sizes: Any, start: Any, mean: Any,
-    ell: Any, order: Any, rules: Any, gaps: Any, counts: Any,
-) -> float:  # fmt: skip
-    """Visit the examples in order; returns the gain in M times the dual. No step is made if rules[R_STEPS] is 0.
-
-    ``sizes`` (S, 2) are the statistics of each structure's sides; example m's mean plane begins at mean[start[m]].
-    """
-    examples, structures, v_groups, f_groups, weight = (
-        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
+    batch: Any, w_v: Any, w_f: Any, oracle: Any, grams: Any, means: Any, work: Any, rules: Any, visit: Any
+) -> float:
+    """Visit the examples in order; returns the gain in M times the dual. No step is made if rules.steps is 0."""
+    order, gaps, counts, weight, examples = (
+        visit.order, visit.gaps, visit.counts, batch.graphs.weight, batch.graphs.examples,
     )  # fmt: skip
-    gram_start, row_grams, kept, largest = grams.start, grams.values, grams.kept, g.largest
-    half = largest[L_BUFFER]
-    z, u, tally, change = np.empty(2 * half), np.empty(2 * half), np.zeros(2 * half), np.zeros(2 * half)
-    touched = np.empty(2 * (largest[L_VARIABLES] + largest[L_TABLES]), np.int32)
-    index, value = np.empty(2 * half, np.int32), np.empty(2 * half)
-    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    labels = np.empty(largest[L_VARIABLES], np.int32)
-    t_v, t_f = np.empty((0 if kept else len(w_v), w_v.shape[1])), np.empty((0 if kept else len(w_f), w_f.shape[1]))
-    room = oracle_room(oracle, largest)
+    sizes, start, mean, ell = means.sizes, means.start, means.mean, means.ell
+    z, u, change, index, value, half = work.z, work.u, work.change, work.index, work.value, batch.factors.at
     gain = 0.0
     for k in range(len(order)):
         m = order[k]
-        s, at, kappa = examples[m, STRUCTURE], start[m], rules[R_SCALE] * weight[m]
+        s, at, kappa = examples[m].structure, start[m], rules.scale * weight[m]
         n_v, n_f = sizes[s, 0], sizes[s, 1]
-        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
-        n, ell_new = find_plane(
-            oracle, room, k, m, s, g, half, z, theta_v, theta_f, labels, tally, touched, index, value, 0
-        )  # fmt: skip
+        project_example(batch, m, w_v, w_f, z)
+        n, ell_new = find_plane(oracle, batch, work, k, m, index, value, 0)
         counts[N_ORACLE] += 1
         for e in range(n):
             change[index[e]] = value[e]
@@ -142,11 +125,8 @@ def plain_visits(
                     index[n], value[n] = here, change[here]
                     n += 1
         gaps[m] = max(slope, 0.0)
-        if slope > 0.0 and rules[R_STEPS] > 0.0:
-            spread_plane(
-                m, s, 0, n, index, value, examples, structures, v_groups, f_groups, v_features, f_features, half, gram_start,
-                row_grams, kept, t_v, t_f, tally, u,
-            )  # fmt: skip
+        if slope > 0.0 and rules.steps > 0:
+            spread_plane(batch, grams, work, m, index, value, 0, n)
             curvature = 0.0
             for e in range(n):
                 curvature += kappa * value[e] * u[index[e]]
@@ -156,14 +136,7 @@ def plain_visits(
             for e in range(n):
                 i = index[e]
                 mean[at + (i if i < half else i - half + n_v)] += step * value[e]
-            add_statistics(
-                v_features, examples[m, V_ROW], v_groups, structures[s, S_VARIABLE_GROUPS],
-                structures[s + 1, S_VARIABLE_GROUPS], w_v, change, 0, kappa * step,
-            )  # fmt: skip
-            add_statistics(
-                f_features, examples[m, F_ROW], f_groups, structures[s, S_FACTOR_GROUPS],
-                structures[s + 1, S_FACTOR_GROUPS], w_f, change, half, kappa * step,
-            )  # fmt: skip
+            add_example(batch, m, change, kappa * step, w_v, w_f)
         for e in range(n):
             change[index[e]] = 0.0
     return gain
@@ -171,33 +144,16 @@ def plain_visits(
 
 @kernel
 def weights_of_means(
-    g: Any,
-    v_features: Any,
-    f_features: Any,
-    sizes: Any,
-    start: Any,
-    mean: Any,
-    ell: Any,
-    scale: float,
-    w_v: Any,
-    w_f: Any,
+    batch: Any, sizes: Any, start: Any, mean: Any, ell: Any, scale: float, w_v: Any, w_f: Any
 ) -> float:
     """Make w afresh from the mean planes, scale = 1 / (lam M); returns sum_m weight_m ell_m."""
-    examples, structures, v_groups, f_groups, weight = (
-        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
-    )  # fmt: skip
+    examples, weight = batch.graphs.examples, batch.graphs.weight
     w_v[:] = 0.0
     w_f[:] = 0.0
     total = 0.0
     for m in range(len(ell)):
-        s, at = examples[m, STRUCTURE], start[m]
+        s, at = examples[m].structure, start[m]
         total += weight[m] * ell[m]
-        add_statistics(
-            v_features, examples[m, V_ROW], v_groups, structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS],
-            w_v, mean, at, scale * weight[m],
-        )  # fmt: skip
-        add_statistics(
-            f_features, examples[m, F_ROW], f_groups, structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS],
-            w_f, mean, at + sizes[s, 0], scale * weight[m],
-        )  # fmt: skip
+        add_statistics(batch.variables, m, s, w_v, mean, at, scale * weight[m])
+        add_statistics(batch.factors, m, s, w_f, mean, at + sizes[s, 0], scale * weight[m])
     return total

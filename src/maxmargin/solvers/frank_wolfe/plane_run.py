@@ -14,21 +14,12 @@ from numpy.typing import NDArray
 from maxmargin import jit
 from maxmargin.parallel.threads import Stopped
 from maxmargin.solvers.frank_wolfe.block_run import BlockRun, BlockState
-from maxmargin.solvers.frank_wolfe.visits import (
-    N_CACHED,
-    N_CROWDED,
-    R_ACCEPT,
-    R_FLOOR,
-    R_ORACLE,
-    exhausted,
-    visit_blocks,
-)
+from maxmargin.solvers.frank_wolfe.visits import N_CACHED, N_CROWDED, Rules, Visit, exhausted, visit_blocks
 from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN
 from maxmargin.solvers.planes.arena import (
     ACCEPT,
     CACHED_PASSES,
     FLOOR,
-    PlaneFields,
     PlaneStore,
     weights_of_planes,
 )
@@ -43,8 +34,11 @@ _ROOM = 1 << 16
 
 
 @dataclass
-class PlaneState(PlaneFields, BlockState):
+class PlaneState(BlockState):
     """Blocks as distributions over planes."""
+
+    store: PlaneStore
+    n_cached: int = 0
 
 
 class PlaneRun(BlockRun[PlaneState]):
@@ -62,13 +56,13 @@ class PlaneRun(BlockRun[PlaneState]):
         most = labelings - 1 if self.certificate == "exact" else np.inf
         capacity = 1 + int(min(max(self.solver.cache, 1), most))
         store = PlaneStore.empty(p.n_examples, capacity, _ROOM + 2 * self.half)
-        return PlaneState(**common, **store._asdict())
+        return PlaneState(**common, store=store)
 
     def shrink(self, now: PlaneState, earlier: PlaneState, share: float) -> None:
         """Take over the planes of an earlier run."""
-        now.store = PlaneStore._make(array.copy() for array in earlier.store)
-        now.alpha *= share
-        now.alpha[:, 0] += 1.0 - share
+        now.store = earlier.store._copy()
+        now.store.alpha[:] *= share
+        now.store.alpha[:, 0] += 1.0 - share
 
     def prepare(self, now: PlaneState) -> None:
         """Look at the planes that the oracle finds first for some examples, and choose the strength of the proximal term by them.
@@ -81,26 +75,18 @@ class PlaneRun(BlockRun[PlaneState]):
         some = np.sort(np.random.default_rng([self.seed, 1]).permutation(n)[:_FIRST_LOOK])
         with suppress(Stopped):
             self.look_at(now, some)
-        newest = now.n_planes[some] - 1
+        newest = now.store.n_planes[some] - 1
         chosen, at = some[newest > 0], newest[newest > 0]
-        ell = np.abs(now.ell[chosen, at])
+        ell = np.abs(now.store.ell[chosen, at])
         if self.corrective and len(chosen) and ell.sum() > 0.0:
-            condition = self.scale * float(now.gram[chosen, at, at].sum() / ell.sum())
+            condition = self.scale * float(now.store.gram[chosen, at, at].sum() / ell.sum())
             now.step_lam = self.lam * min(max(1.0, condition**_EXPONENT), _STRONGEST)
         now.seconds += jit.clock() - clock
 
     def dual_point(self, now: PlaneState) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """The linear part of f at the planes' masses, and their weights."""
         r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
-        total = weights_of_planes(
-            self.problem.arrays,
-            *self.features,
-            now.store,
-            self.half,
-            1.0 / (self.lam * self.problem.n_examples),
-            r_v,
-            r_f,
-        )
+        total = weights_of_planes(self.problem.batch, now.store, 1.0 / (self.lam * self.problem.n_examples), r_v, r_f)
         return float(total) / self.problem.n_examples, r_v, r_f
 
     def visits(self, now: PlaneState, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
@@ -129,46 +115,37 @@ class PlaneRun(BlockRun[PlaneState]):
         if counts[N_CROWDED] > 0:
             now.store = now.store.with_capacity(2 * now.store.capacity)
 
-    def visit(
-        self, now: PlaneState, order: NDArray[np.int64], rules: NDArray[np.float64], counts: NDArray[np.int64]
-    ) -> float:
+    def visit(self, now: PlaneState, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]) -> float:
         """Visit these examples; an engine outside the compiled loop is asked for those whose planes are exhausted."""
         if self.oracle.compiled is not None:
             return self.visit_with(self.oracle.compiled, now, order, rules, counts)
-        cached, asked = rules.copy(), rules.copy()
-        cached[R_ORACLE], asked[[R_ACCEPT, R_FLOOR]] = 0.0, np.inf
-        if not rules[R_ORACLE]:
+        cached, asked = rules._replace(ask=False), rules._replace(accept=np.inf, floor=np.inf)
+        if not rules.ask:
             return self.visit_with(NOTHING_GIVEN, now, order, cached, counts)
-        empty = exhausted(self.problem.arrays, *self.features, now.w_v, now.w_f, now.store, order, rules, now.gaps)
+        empty = exhausted(self.problem.batch, now.w_v, now.w_f, now.store, order, rules, now.gaps)
         gain = self.visit_with(NOTHING_GIVEN, now, order[~empty], cached, counts)
         order = order[empty]
         return gain + self.visit_with(self.oracle.most_violated(now.w_v, now.w_f, order), now, order, asked, counts)
 
     def visit_with(
-        self,
-        oracle: Any,
-        now: PlaneState,
-        order: NDArray[np.int64],
-        rules: NDArray[np.float64],
-        counts: NDArray[np.int64],
+        self, oracle: Any, now: PlaneState, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]
     ) -> float:
         """Visit these examples with an oracle; planes get more room when they need it."""
+        work, weights = self.workspace(oracle), (now.w_v, now.w_f)
         first, gain = 0, 0.0
         while True:
+            visit = Visit(order, first, now.n_passes, now.gaps, counts)
             more: float
-            first, more = visit_blocks(
-                self.problem.arrays, *self.features, now.w_v, now.w_f, oracle, self.grams, now.store, order, first,
-                now.n_passes, rules, now.gaps, counts,
-            )  # fmt: skip
+            first, more = visit_blocks(self.problem.batch, *weights, oracle, self.grams, now.store, work, rules, visit)
             gain += more
             if first == len(order):
                 return gain
-            now.store = now.store.with_room(max(_ROOM, int(now.filled[0]) // 2) + 2 * self.half)
+            now.store = now.store.with_room(max(_ROOM, int(now.store.filled[0]) // 2) + 2 * self.half)
 
     def line(self, now: PlaneState) -> dict[str, float]:
         """Visits that did without the oracle, and bytes of the planes."""
-        return {"n_cached": now.n_cached, "bytes": now.nbytes}
+        return {"n_cached": now.n_cached, "bytes": now.store.nbytes}
 
     def options(self, now: PlaneState) -> dict[str, Any]:
         """How the planes were used."""
-        return {**super().options(now), "n_cached": now.n_cached, "planes": float(now.n_planes.mean()) - 1.0}
+        return {**super().options(now), "n_cached": now.n_cached, "planes": float(now.store.n_planes.mean()) - 1.0}

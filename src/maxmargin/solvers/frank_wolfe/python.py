@@ -31,13 +31,10 @@ from maxmargin.solvers.frank_wolfe.visits import (
     N_CACHED,
     N_CROWDED,
     N_ORACLE,
-    R_ACCEPT,
-    R_FLOOR,
-    R_INNER,
-    R_ORACLE,
-    R_SCALE,
-    R_STEPS,
+    Rules,
+    Visit,
 )
+from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Given, copy_plane
 from maxmargin.solvers.oracles.max_oracle import oracle_of
 from maxmargin.solvers.oracles.oracle_run import OracleRun, earlier_of
 from maxmargin.solvers.planes.arena import (
@@ -46,7 +43,6 @@ from maxmargin.solvers.planes.arena import (
     FLOOR,
     INNER,
     STEPS,
-    PlaneFields,
     PlaneStore,
     add_plane,
     free_slot,
@@ -58,11 +54,10 @@ from maxmargin.solvers.planes.arena import (
 _CALL = 200_000.0
 #: Entries that the arena of planes grows by, at least; examples of a check that are asked about at a time, and of each thread.
 _ROOM, _BATCH, _SHARD = 1 << 14, 256, 32
-_NOTHING = np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0), np.empty(0)
 
 
 @dataclass
-class PythonState(PlaneFields, State):
+class PythonState(State):
     """Blocks as distributions over planes."""
 
     w: NDArray[np.float64]
@@ -70,6 +65,8 @@ class PythonState(PlaneFields, State):
     average: NDArray[np.float64]
     gaps: NDArray[np.float64]
     lam: float
+    store: PlaneStore
+    n_cached: int = 0
 
 
 class PythonRun(OracleRun[PythonState]):
@@ -97,13 +94,13 @@ class PythonRun(OracleRun[PythonState]):
         """Every block at the truth and w = 0; or the blocks of an earlier run, as in bcfw.py."""
         n, zero = self.oracle.n_examples, np.zeros(self.oracle.n_weights)
         store = PlaneStore.empty(n, 1 + max(self.solver.cache, 1), _ROOM)
-        now = PythonState(zero, zero.copy(), zero.copy(), np.full(n, np.inf), self.lam, **store._asdict())
+        now = PythonState(zero, zero.copy(), zero.copy(), np.full(n, np.inf), self.lam, store)
         if earlier is not None:
             earlier = earlier_of(now, earlier, ("w", "gaps"))
             share = min(1.0, self.lam / earlier.lam)
-            now.store = PlaneStore._make(array.copy() for array in earlier.store)
-            now.alpha *= share
-            now.alpha[:, 0] += 1.0 - share
+            now.store = earlier.store._copy()
+            now.store.alpha[:] *= share
+            now.store.alpha[:, 0] += 1.0 - share
             self.refresh(now)
         return now
 
@@ -141,7 +138,7 @@ class PythonRun(OracleRun[PythonState]):
     ) -> tuple[float, float]:
         """Visit the examples in order; returns the gain and the cost."""
         corrective = self.solver.steps == "corrective"
-        rules = np.array([self.scale, *self.acceptance(now), INNER, STEPS if corrective else 1, 0.0])
+        rules = Rules(self.scale, *self.acceptance(now), INNER, STEPS if corrective else 1, False)
         calls, gain = now.n_oracle_calls, 0.0
         size = self.solver.batch if ask else len(order)
         for first in range(0, len(order), size):
@@ -154,7 +151,7 @@ class PythonRun(OracleRun[PythonState]):
                 gain += self.visit(now, piece, rules)
             if stop():
                 break
-        entries = float(now.filled[0]) / self.oracle.n_examples
+        entries = float(now.store.filled[0]) / self.oracle.n_examples
         return gain, len(order) * (1.0 + entries) + (now.n_oracle_calls - calls) * _CALL
 
     def acceptance(self, now: PythonState) -> tuple[float, float]:
@@ -171,19 +168,24 @@ class PythonRun(OracleRun[PythonState]):
         parts = map_shards(lambda begin, end: self.oracle.planes(now.w, order[begin:end]), cuts, self.threads)
         return sp.vstack([psi for psi, _ in parts], format="csr"), np.concatenate([ell for _, ell in parts])
 
-    def visit(self, now: PythonState, order: NDArray[np.int64], rules: NDArray[np.float64], ask: bool = False) -> float:
+    def visit(self, now: PythonState, order: NDArray[np.int64], rules: Rules, ask: bool = False) -> float:
         """Visit these examples, with new planes of all of them or with those at hand."""
         if len(order) == 0:
             return 0.0
-        given, counts = _NOTHING, np.zeros(3, np.int64)
-        rules[R_ORACLE] = float(ask)
+        given, counts = NOTHING_GIVEN, np.zeros(3, np.int64)
         if ask:
             psi, ell = self.planes(now, order)
-            given = psi.indptr.astype(np.int64), psi.indices.astype(np.int32), psi.data, ell
-            if now.filled[0] + psi.nnz > len(now.entry):
-                now.store = now.store.with_room(max(_ROOM, int(now.filled[0]) // 2) + psi.nnz)
+            given = Given(psi.indptr.astype(np.int64), psi.indices.astype(np.int32), psi.data, ell)
+            if now.store.filled[0] + psi.nnz > len(now.store.entry):
+                now.store = now.store.with_room(max(_ROOM, int(now.store.filled[0]) // 2) + psi.nnz)
         gain, missed = visit_planes(
-            now.w, now.store, self.oracle.weight, order, *given, now.n_passes, rules, now.gaps, counts, self.dense
+            now.w,
+            now.store,
+            self.oracle.weight,
+            given,
+            self.dense,
+            rules._replace(ask=ask),
+            Visit(order, 0, now.n_passes, now.gaps, counts),
         )
         now.n_oracle_calls += int(counts[N_ORACLE])
         now.n_cached += int(counts[N_CACHED])
@@ -204,7 +206,7 @@ class PythonRun(OracleRun[PythonState]):
         """Ask the oracle about every example at the same weights: the mean of the gaps is the gap, and all planes are kept."""
         value = self.refresh(now)
         now.dual = max(now.dual, value)
-        rules = np.array([self.scale, np.inf, np.inf, 0.0, 0.0, 0.0])
+        rules = Rules(self.scale, np.inf, np.inf, 0.0, 0, False)
         for first in range(0, self.oracle.n_examples, _BATCH):
             self.visit(now, np.arange(first, min(first + _BATCH, self.oracle.n_examples)), rules, ask=True)
         gap = self.mean(now.gaps)
@@ -216,7 +218,7 @@ class PythonRun(OracleRun[PythonState]):
                 now.primal, now.best = primal, w.copy()
         if not off_schedule:
             now.next_check = now.n_passes + 1 + now.n_passes // 8
-        return {"block_gap": gap, "n_cached": now.n_cached, "bytes": now.nbytes}
+        return {"block_gap": gap, "n_cached": now.n_cached, "bytes": now.store.nbytes}
 
     # -------------------------------------------------------------------------------------------- the outcome
 
@@ -226,54 +228,51 @@ class PythonRun(OracleRun[PythonState]):
 
     def options(self, now: PythonState) -> dict[str, Any]:
         """How the planes were used."""
-        return {**super().options(now), "n_cached": now.n_cached, "planes": float(now.n_planes.mean()) - 1.0}
+        return {**super().options(now), "n_cached": now.n_cached, "planes": float(now.store.n_planes.mean()) - 1.0}
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
 @kernel
-def visit_planes(
-    w: Any, store: Any, weight: Any, order: Any, new_start: Any, new_entry: Any, new_value: Any, new_ell: Any, clock: int,
-    rules: Any, gaps: Any, counts: Any, dense: Any,
-) -> tuple[float, int]:  # fmt: skip
-    """Visit the examples in order, as visits.py has it; the new planes are theirs if rules[R_ORACLE] is not 0.
+def visit_planes(w: Any, store: Any, weight: Any, given: Any, dense: Any, rules: Any, visit: Any) -> tuple[float, int]:
+    """Visit the examples in order, as visits.py has it; the planes that are given are theirs if the rules say that one asks.
 
     ``dense`` (d,) is zero, and is so again afterwards.
     Returns the gain in M times the dual, and the first example whose new plane is worse than one it has, or -1.
     """
-    count, alpha, ell, start, size, used, gram, index, value, filled = (
-        store.n_planes, store.alpha, store.ell, store.start, store.size, store.used, store.gram, store.entry, store.value,
-        store.filled,
+    order, gaps, counts, clock = visit.order, visit.gaps, visit.counts, visit.clock
+    count, alpha, start, size, used, index, value, filled = (
+        store.n_planes, store.alpha, store.start, store.size, store.used, store.entry, store.value, store.filled,
     )  # fmt: skip
     v, moved = np.empty(alpha.shape[1]), np.empty(alpha.shape[1])
     gain, missed = 0.0, -1
     for k in range(len(order)):
         m = order[k]
-        kappa = rules[R_SCALE] * weight[m]
-        mean, top = plane_slopes(m, count, alpha, ell, start, size, index, value, w, v)
-        if rules[R_ORACLE] > 0.0:
-            begin, n = filled[0], new_start[k + 1] - new_start[k]
-            slope, terms = new_ell[k], 1.0 + abs(new_ell[k])
-            for e in range(n):
-                index[begin + e], value[begin + e] = new_entry[new_start[k] + e], new_value[new_start[k] + e]
-                slope -= value[begin + e] * w[index[begin + e]]
-                terms += abs(value[begin + e] * w[index[begin + e]])
+        kappa = rules.scale * weight[m]
+        mean, top = plane_slopes(store, m, w, v)
+        if rules.ask:
+            begin = filled[0]
+            n, ell = copy_plane(given, k, index, value, begin)
+            slope, terms = ell, 1.0 + abs(ell)
+            for e in range(begin, begin + n):
+                slope -= value[e] * w[index[e]]
+                terms += abs(value[e] * w[index[e]])
             counts[N_ORACLE] += 1
             # Steps of the examples before have moved w since the oracle was asked.
-            if missed < 0 and (k == 0 or rules[R_STEPS] == 0.0) and slope < top - 1e-9 * (terms + abs(top)):
+            if missed < 0 and (k == 0 or rules.steps == 0) and slope < top - 1e-9 * (terms + abs(top)):
                 missed = m
             gaps[m] = max(slope, top) - mean
             # What is no better than a plane at hand is that plane, but for rounding.
             if slope > top + 1e-12 * (1.0 + abs(top)):
-                slot = free_slot(m, count, alpha, used)
+                slot = free_slot(store, m)
                 if slot < 0:
                     counts[N_CROWDED] += 1
                 else:
                     filled[0] = begin + n
                     for e in range(begin, begin + n):
                         dense[index[e]] = value[e]
-                    add_plane(m, slot, new_ell[k], begin, n, dense, count, alpha, ell, start, size, gram, index, value)
+                    add_plane(store, m, slot, ell, begin, n, dense)
                     for e in range(begin, begin + n):
                         dense[index[e]] = 0.0
                     v[slot] = slope
@@ -281,9 +280,7 @@ def visit_planes(
         else:
             counts[N_CACHED] += 1
         if top > mean:
-            got = improve_block(
-                m, count[m], kappa, v, alpha, gram, moved, rules[R_INNER] * (top - mean), int(rules[R_STEPS])
-            )
+            got = improve_block(store, m, kappa, v, moved, rules.inner * (top - mean), rules.steps)
             if got > 0.0:
                 gain += weight[m] * got
                 for a in range(count[m]):
@@ -302,10 +299,8 @@ def exhausted_planes(w: Any, store: Any, order: Any, rules: Any, gaps: Any) -> A
     v, out = np.empty(store.alpha.shape[1]), np.empty(len(order), np.bool_)
     for k in range(len(order)):
         m = order[k]
-        mean, top = plane_slopes(
-            m, store.n_planes, store.alpha, store.ell, store.start, store.size, store.entry, store.value, w, v
-        )
-        out[k] = not (top - mean >= max(rules[R_ACCEPT] * gaps[m], rules[R_FLOOR]) and top > mean)
+        mean, top = plane_slopes(store, m, w, v)
+        out[k] = not (top - mean >= max(rules.accept * gaps[m], rules.floor) and top > mean)
     return out
 
 

@@ -18,23 +18,42 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from maxmargin.jit import kernel
-from maxmargin.problems.layout import (
-    L_BUFFER,
-    L_STATES,
-    L_TABLES,
-    L_VARIABLES,
-    STRUCTURE,
-)
-from maxmargin.solvers.oracles.compiled import find_plane, oracle_room, project_example, spread_plane
+from maxmargin.jit import Struct, kernel
+from maxmargin.problems.statistics import project_example
+from maxmargin.solvers.oracles.compiled import find_plane, spread_plane
 from maxmargin.solvers.planes.arena import add_plane, free_slot, improve_block, plane_slopes, write_change
 
 # `counts`: oracle calls, visits without one, crowded blocks.
 N_ORACLE, N_CACHED, N_CROWDED = range(3)
-# `rules`: 1 / (lam M); share of the last gap and least gain at which a cached plane will do; share of the slope at which a
-# block's steps end, and their number; 0 if the oracle is never asked.
-R_SCALE, R_ACCEPT, R_FLOOR, R_INNER, R_STEPS, R_ORACLE = range(6)
+
+
+class Rules(Struct):
+    """How blocks are visited."""
+
+    #: 1 / (lam M).
+    scale: float
+    #: Share of the last gap, and least gain, at which a cached plane will do.
+    accept: float
+    floor: float
+    #: Share of the slope at which a block's steps end, and their number.
+    inner: float
+    steps: int
+    #: Whether the oracle may be asked.
+    ask: bool
+
+
+class Visit(Struct):
+    """The examples of a walk and what is known of them."""
+
+    order: NDArray[np.int64]
+    #: Where to begin in the order, and the number of the pass.
+    first: int
+    clock: int
+    #: The gap that the oracle last found at each example of the batch, and `counts`.
+    gaps: NDArray[np.float64]
+    counts: NDArray[np.int64]
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
@@ -42,138 +61,80 @@ R_SCALE, R_ACCEPT, R_FLOOR, R_INNER, R_STEPS, R_ORACLE = range(6)
 
 @kernel
 def visit_blocks(
-    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, oracle: Any, grams: Any, store: Any, order: Any, first: int,
-    clock: int, rules: Any, gaps: Any, counts: Any,
-) -> tuple[int, float]:  # fmt: skip
+    batch: Any, w_v: Any, w_f: Any, oracle: Any, grams: Any, store: Any, work: Any, rules: Any, visit: Any
+) -> tuple[int, float]:
     """Visit the examples order[first:]; returns where it stopped, and the gain in M times the dual."""
-    examples, structures, v_groups, f_groups, weight = (
-        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
-    )  # fmt: skip
-    count, alpha, ell, start, size, used, gram, index, value, filled = (
-        store.n_planes, store.alpha, store.ell, store.start, store.size, store.used, store.gram, store.entry, store.value,
-        store.filled,
-    )  # fmt: skip
-    gram_start, row_grams, kept = grams.start, grams.values, grams.kept
-    largest = g.largest
-    half, capacity = largest[L_BUFFER], alpha.shape[1]
-    z, u, change, tally = np.empty(2 * half), np.empty(2 * half), np.zeros(2 * half), np.zeros(2 * half)
-    touched = np.empty(2 * (largest[L_VARIABLES] + largest[L_TABLES]), np.int32)
-    v, moved = np.empty(capacity), np.empty(capacity)
-    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    labels = np.empty(largest[L_VARIABLES], np.int32)
-    t_v, t_f = np.empty((0 if kept else len(w_v), w_v.shape[1])), np.empty((0 if kept else len(w_f), w_f.shape[1]))
-    room = oracle_room(oracle, largest)
+    order, gaps, counts, clock = visit.order, visit.gaps, visit.counts, visit.clock
+    alpha, used, filled, index, value = store.alpha, store.used, store.filled, store.entry, store.value
+    z, weight, n_planes = work.z, batch.graphs.weight, store.n_planes
+    v, moved = np.empty(alpha.shape[1]), np.empty(alpha.shape[1])
     gain = 0.0
-    for k in range(first, len(order)):
+    for k in range(visit.first, len(order)):
         m = order[k]
-        s, kappa = examples[m, STRUCTURE], rules[R_SCALE] * weight[m]
-        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
-        mean, top = plane_slopes(m, count, alpha, ell, start, size, index, value, z, v)
-        enough = max(rules[R_ACCEPT] * gaps[m], rules[R_FLOOR])
-        if rules[R_ORACLE] > 0.0 and not (top - mean >= enough and top > mean):
+        kappa = rules.scale * weight[m]
+        project_example(batch, m, w_v, w_f, z)
+        mean, top = plane_slopes(store, m, z, v)
+        enough = max(rules.accept * gaps[m], rules.floor)
+        if rules.ask and not (top - mean >= enough and top > mean):
             begin = filled[0]
             # A plane has at most an entry for each coordinate.
-            if begin + 2 * half > len(index):
+            if begin + len(z) > len(index):
                 return k, gain
-            n, ell_new = find_plane(
-                oracle, room, k, m, s, g, half, z, theta_v, theta_f, labels, tally, touched, index, value, begin
-            )  # fmt: skip
-            slope = ell_new
+            n, ell = find_plane(oracle, batch, work, k, m, index, value, begin)
+            slope = ell
             for e in range(begin, begin + n):
                 slope -= value[e] * z[index[e]]
             counts[N_ORACLE] += 1
             gaps[m] = max(slope, top) - mean
             # What is no better than a plane at hand is that plane, but for rounding.
             if slope > top + 1e-12 * (1.0 + abs(top)):
-                slot = free_slot(m, count, alpha, used)
+                slot = free_slot(store, m)
                 if slot < 0:
                     counts[N_CROWDED] += 1
                 else:
-                    spread_plane(
-                        m, s, begin, n, index, value, examples, structures, v_groups, f_groups, v_features, f_features, half,
-                        gram_start, row_grams, kept, t_v, t_f, change, u,
-                    )  # fmt: skip
+                    spread_plane(batch, grams, work, m, index, value, begin, begin + n)
                     filled[0] = begin + n
-                    add_plane(m, slot, ell_new, begin, n, u, count, alpha, ell, start, size, gram, index, value)
+                    add_plane(store, m, slot, ell, begin, n, work.u)
                     v[slot] = slope
                     top = slope
         else:
             counts[N_CACHED] += 1
         if top > mean:
-            got = improve_block(
-                m, count[m], kappa, v, alpha, gram, moved, rules[R_INNER] * (top - mean), int(rules[R_STEPS])
-            )
+            got = improve_block(store, m, kappa, v, moved, rules.inner * (top - mean), rules.steps)
             if got > 0.0:
                 gain += weight[m] * got
-                write_change(
-                    m, count[m], moved, start, size, index, value, change, kappa, s, examples, structures, v_groups, f_groups,
-                    v_features, f_features, half, w_v, w_f,
-                )  # fmt: skip
-            for a in range(count[m]):
+                write_change(batch, store, m, moved, work.change, kappa, w_v, w_f)
+            for a in range(n_planes[m]):
                 if alpha[m, a] > 0.0:
                     used[m, a] = clock
     return len(order), gain
 
 
 @kernel
-def exhausted(
-    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, store: Any, order: Any, rules: Any, gaps: Any
-) -> Any:
+def exhausted(batch: Any, w_v: Any, w_f: Any, store: Any, order: Any, rules: Any, gaps: Any) -> Any:
     """Which of the examples have no cached plane that is good enough."""
-    half = g.largest[L_BUFFER]
-    z, v, out = np.empty(2 * half), np.empty(store.alpha.shape[1]), np.empty(len(order), np.bool_)
+    z, v, out = np.empty(2 * batch.factors.at), np.empty(store.alpha.shape[1]), np.empty(len(order), np.bool_)
     for k in range(len(order)):
         m = order[k]
-        project_example(
-            m, g.examples[m, STRUCTURE], g.examples, g.structures, g.variable_groups, g.factor_groups, v_features, f_features,
-            half, w_v, w_f, z,
-        )  # fmt: skip
-        mean, top = plane_slopes(
-            m, store.n_planes, store.alpha, store.ell, store.start, store.size, store.entry, store.value, z, v
-        )
-        out[k] = not (top - mean >= max(rules[R_ACCEPT] * gaps[m], rules[R_FLOOR]) and top > mean)
+        project_example(batch, m, w_v, w_f, z)
+        mean, top = plane_slopes(store, m, z, v)
+        out[k] = not (top - mean >= max(rules.accept * gaps[m], rules.floor) and top > mean)
     return out
 
 
 @kernel
-def propose(
-    g: Any,
-    v_features: Any,
-    f_features: Any,
-    w_v: Any,
-    w_f: Any,
-    store: Any,
-    order: Any,
-    rules: Any,
-    moved: Any,
-    slopes: Any,
-) -> None:
+def propose(batch: Any, w_v: Any, w_f: Any, store: Any, order: Any, rules: Any, moved: Any, slopes: Any) -> None:
     """What each block would do by itself at these weights: the change of its masses, and the slope of M f along it."""
-    examples, structures, v_groups, f_groups, weight = (
-        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
-    )  # fmt: skip
-    n_planes, alpha, ell, start, size, gram, entry, value = (
-        store.n_planes, store.alpha, store.ell, store.start, store.size, store.gram, store.entry, store.value,
-    )  # fmt: skip
-    half, capacity = g.largest[L_BUFFER], alpha.shape[1]
-    z, v, before, kept = np.empty(2 * half), np.empty(capacity), np.empty(capacity), np.empty(capacity)
+    weight, alpha, n_planes = batch.graphs.weight, store.alpha, store.n_planes
+    z, v = np.empty(2 * batch.factors.at), np.empty(alpha.shape[1])
+    before, kept = np.empty(alpha.shape[1]), np.empty(alpha.shape[1])
     for k in range(len(order)):
         m = order[k]
-        s, n = examples[m, STRUCTURE], n_planes[m]
-        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
-        mean, top = plane_slopes(m, n_planes, alpha, ell, start, size, entry, value, z, v)
+        n = n_planes[m]
+        project_example(batch, m, w_v, w_f, z)
+        mean, top = plane_slopes(store, m, z, v)
         before[:n] = v[:n]
         kept[:n] = alpha[m, :n]
-        improve_block(
-            m,
-            n,
-            rules[R_SCALE] * weight[m],
-            v,
-            alpha,
-            gram,
-            moved[k],
-            rules[R_INNER] * (top - mean),
-            int(rules[R_STEPS]),
-        )
+        improve_block(store, m, rules.scale * weight[m], v, moved[k], rules.inner * (top - mean), rules.steps)
         alpha[m, :n] = kept[:n]
         slopes[k] = weight[m] * (moved[k, :n] * before[:n]).sum()

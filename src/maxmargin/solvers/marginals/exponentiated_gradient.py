@@ -40,40 +40,15 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
-from maxmargin.inference.trees import schedule, sum_product_one
-from maxmargin.jit import kernel
+from maxmargin.inference.trees import TreeRoom, schedule, sum_product_one
+from maxmargin.jit import Struct, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.layout import (
-    F_ROW,
-    F_TABLE,
-    FACTORS,
-    L_BUFFER,
-    L_DELTAS,
-    L_STATES,
-    L_TABLES,
-    S_FACTOR_GROUPS,
-    S_FACTORS,
-    S_VARIABLE_GROUPS,
-    S_VARIABLES,
-    STATES,
-    STRUCTURE,
-    V_ROW,
-    V_STATE,
-    VARIABLES,
-    joint_state,
-    offsets,
-)
-from maxmargin.problems.statistics import add_statistics, row_grams, statistics_sizes
+from maxmargin.problems.layout import offsets
+from maxmargin.problems.statistics import add_example, project_example, row_grams, statistics_sizes
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.marginals.exp_run import ExpRun, check_objective
-from maxmargin.solvers.oracles.compiled import (
-    factor_tables,
-    marginals_plane,
-    project_example,
-    spread_plane,
-    variable_tables,
-)
+from maxmargin.solvers.oracles.compiled import fill_tables, marginals_plane, minus_truth, spread_plane, workspace
 from maxmargin.solvers.oracles.exp_oracle import HOT, FactorGraphExpOracle, MeanMarginals
 from maxmargin.solvers.oracles.oracle_run import earlier_of
 
@@ -86,6 +61,21 @@ _TRIES = 12
 # Columns of `own`, what an example keeps beside its exponents and statistics: a, E ell, a times its value, the step, what it
 # grows by.
 A, ELL, LOG, STEP, GROWTH = range(5)
+
+
+class Kept(Struct):
+    """What is kept of all examples.
+
+    Example m has the entries starts[m]:starts[m + 1] of zeta and of statistics, the truth's minus the expected ones: those of
+    variables, then those of factors, as `sizes` says for its structure.
+    """
+
+    sizes: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    zeta: NDArray[np.float64]
+    statistics: NDArray[np.float64]
+    own: NDArray[np.float64]
+    log: bool
 
 
 class ExponentiatedGradient(Solver):
@@ -302,10 +292,12 @@ class OnlineRun(ExpRun[OnlineState]):
         """Steps of some examples."""
         p = self.problem
         w_v, w_f = p.working_weights(now.w)
+        batch, largest = self.oracle.problem.batch, p.arrays.largest
+        work = workspace(largest, TreeRoom.of(largest), None if self.grams.kept else (w_v, w_f))
+        kept = Kept(self.sizes, self.starts, now.zeta, now.statistics, now.own, self.log)
         now.n_oracle_calls += visit_examples(
-            self.oracle.problem.arrays, *self.oracle.features, w_v, w_f, self.schedule, self.grams, order, self.lam, self.log,
-            share, self.sizes, self.starts, now.zeta, now.statistics, now.own,
-        )  # fmt: skip
+            batch, w_v, w_f, self.schedule, self.grams, work, kept, order, self.lam, share
+        )
         now.w = p.flat_weights(w_v, w_f)
 
     def measure(self, now: OnlineState, off_schedule: bool) -> dict[str, float]:
@@ -344,43 +336,34 @@ class OnlineRun(ExpRun[OnlineState]):
 
 @kernel
 def visit_examples(
-    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, schedule: Any, grams: Any, order: Any, lam: float, log: bool,
-    share: float, sizes: Any, starts: Any, zeta: Any, statistics: Any, own: Any,
-) -> int:  # fmt: skip
+    batch: Any,
+    w_v: Any,
+    w_f: Any,
+    schedule: Any,
+    grams: Any,
+    work: Any,
+    kept: Any,
+    order: Any,
+    lam: float,
+    share: float,
+) -> int:
     """One step of each example, halved until the dual does not decrease; returns how often marginals were computed.
 
-    Example m has the entries starts[m]:starts[m + 1] of zeta and of statistics, the truth's minus the expected ones: those of
-    variables, then those of factors, as `sizes` says for its structure. With share = 0 the distributions stay, and their
-    statistics are found.
+    With share = 0 the distributions stay, and their statistics are found.
     """
-    examples, structures, v_groups, f_groups, weight = (
-        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
+    examples, weight, half = batch.graphs.examples, batch.graphs.weight, batch.factors.at
+    z, u, change, index, value, theta_v, theta_f, mu_v, mu_f = (
+        work.z, work.u, work.change, work.index, work.value, work.theta_v, work.theta_f, work.mu_v, work.mu_f,
     )  # fmt: skip
-    variables, factors, scope, kinds, slots, truth = g.variables, g.factors, g.scope, g.factor_kinds, g.slots, g.labels
-    start, steps, ends, roots = schedule.start, schedule.steps, schedule.ends, schedule.roots
-    gram_start, grams_of_rows, kept = grams.start, grams.values, grams.kept
-    largest = g.largest
-    half, n_examples = largest[L_BUFFER], len(examples) - 1
-    z, u, tally, change, scaled = (
-        np.empty(2 * half),
-        np.empty(2 * half),
-        np.zeros(2 * half),
-        np.zeros(2 * half),
-        np.empty(2 * half),
-    )
-    index, value = np.empty(2 * half, np.int32), np.empty(2 * half)
-    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    mu, table = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    truth_v, truth_f = np.zeros(largest[L_STATES]), np.zeros(largest[L_TABLES])
-    up, most, total = np.empty(largest[L_STATES]), np.empty(largest[L_STATES]), np.empty(largest[L_DELTAS])
-    t_v, t_f = np.empty((0 if kept else len(w_v), w_v.shape[1])), np.empty((0 if kept else len(w_f), w_f.shape[1]))
+    sizes, starts, zeta, statistics, own, log = kept.sizes, kept.starts, kept.zeta, kept.statistics, kept.own, kept.log
+    scaled = np.empty(len(z))
     calls = 0
     for k in range(len(order)):
         m = order[k]
-        s, first, kappa = examples[m, STRUCTURE], examples[m, VARIABLES], weight[m] / (lam * n_examples)
+        s, kappa = examples[m].structure, weight[m] / (lam * len(weight))
         exponents, mine = zeta[starts[m] : starts[m + 1]], statistics[starts[m] : starts[m + 1]]
         of_variables, of_factors = sizes[s, 0], sizes[s, 1]
-        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
+        project_example(batch, m, w_v, w_f, z)
         for _ in range(_TRIES):
             step = share * own[m, STEP]
             a = 1.0 if log else own[m, A] + step
@@ -388,19 +371,11 @@ def visit_examples(
             for j in range(of_variables + of_factors):
                 i = j if j < of_variables else half + j - of_variables
                 scaled[i] = shrink * (exponents[j] + step * z[i]) / a
-            variable_tables(m, s, g, scaled, theta_v)
-            factor_tables(m, s, g, half, scaled, theta_f)
-            found = sum_product_one(
-                s, examples[m + 1, STATES] - examples[m, STATES], start, steps, ends, roots, theta_v, 0, theta_f, 0, 1.0 / a,
-                up, most, total, mu, 0, table, 0,
-            )  # fmt: skip
+            fill_tables(batch, m, scaled, theta_v, theta_f)
+            found = sum_product_one(schedule, work.room, s, theta_v, 0, theta_f, 0, 1.0 / a, mu_v, mu_f)
             calls += 1
-            for v in range(examples[m + 1, VARIABLES] - first):
-                found -= theta_v[variables[structures[s, S_VARIABLES] + v, V_STATE] + truth[first + v]]
-            c0 = structures[s, S_FACTORS]
-            for c in range(c0, c0 + examples[m + 1, FACTORS] - examples[m, FACTORS]):
-                found -= theta_f[factors[c, F_TABLE] + joint_state(c, first, factors, scope, kinds, slots, truth)]
-            n, ell = marginals_plane(m, s, g, half, mu, table, truth_v, truth_f, tally, index, value, 0)
+            found = minus_truth(batch, m, theta_v, theta_f, found)
+            n, ell = marginals_plane(batch, work, m, mu_v, mu_f, index, value, 0)
             for e in range(n):
                 change[index[e]] = value[e]
             divergence = (a - own[m, A]) * ell - (a * found - own[m, LOG])
@@ -416,10 +391,7 @@ def visit_examples(
                     size += 1
             curvature = 0.0
             if step > 0.0:
-                spread_plane(
-                    m, s, 0, size, index, value, examples, structures, v_groups, f_groups, v_features, f_features, half,
-                    gram_start, grams_of_rows, kept, t_v, t_f, change, u,
-                )  # fmt: skip
+                spread_plane(batch, grams, work, m, index, value, 0, size)
                 for e in range(size):
                     curvature += value[e] * u[index[e]]
                 if not 0.5 * kappa * curvature * step <= divergence + step * _ROUNDING * (1.0 + abs(ell)):
@@ -433,14 +405,7 @@ def visit_examples(
                 exponents[j] = a * scaled[i]
                 mine[j] += change[i]
             own[m, A], own[m, ELL], own[m, LOG] = a, ell, a * found
-            add_statistics(
-                v_features, examples[m, V_ROW], v_groups, structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS],
-                w_v, change, 0, kappa,
-            )  # fmt: skip
-            add_statistics(
-                f_features, examples[m, F_ROW], f_groups, structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS],
-                w_f, change, half, kappa,
-            )  # fmt: skip
+            add_example(batch, m, change, kappa, w_v, w_f)
             for e in range(size):
                 change[index[e]] = 0.0
             break

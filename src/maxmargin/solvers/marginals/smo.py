@@ -28,41 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
-from maxmargin.inference.trees import max_product_one, schedule
-from maxmargin.jit import inner, kernel
-from maxmargin.problems.layout import (
-    F_ROW,
-    F_TABLE,
-    FACTORS,
-    L_BUFFER,
-    L_DELTAS,
-    L_STATES,
-    L_TABLE,
-    L_TABLES,
-    L_VARIABLES,
-    S_FACTOR_GROUPS,
-    S_FACTORS,
-    S_VARIABLE_GROUPS,
-    S_VARIABLES,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_ROW,
-    V_STATE,
-    VARIABLES,
-    joint_state,
-    joint_states_of,
-)
-from maxmargin.problems.statistics import add_statistics, collect, row_grams
+from maxmargin.inference.trees import TreeRoom, max_product_one, schedule
+from maxmargin.jit import Struct, inner, kernel
+from maxmargin.problems.layout import joint_state, joint_states_of
+from maxmargin.problems.statistics import add_example, collect, plane_of_labels, project_example, row_grams
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
-from maxmargin.solvers.oracles.compiled import (
-    factor_tables,
-    labels_plane,
-    project_example,
-    spread_plane,
-    variable_tables,
-)
+from maxmargin.solvers.oracles.compiled import fill_tables, spread_plane, workspace
 from maxmargin.solvers.oracles.max_oracle import oracle_of
 from maxmargin.solvers.oracles.oracle_run import OracleRun, earlier_of
 
@@ -70,6 +42,14 @@ from maxmargin.solvers.oracles.oracle_run import OracleRun, earlier_of
 _NO_MASS = 1e-14
 #: A visit ends when the violation is this share of where it began.
 _ENOUGH = 0.1
+
+
+class Masses(Struct):
+    """The arrays of a state that steps change."""
+
+    variables: NDArray[np.float64]
+    factors: NDArray[np.float64]
+    ell: NDArray[np.float64]
 
 
 @dataclass
@@ -169,9 +149,11 @@ class SMORun(OracleRun[SMOState]):
         """Steps of some examples."""
         p = self.problem
         w_v, w_f = p.working_weights(now.w)
+        largest = p.arrays.largest
+        work = workspace(largest, TreeRoom.of(largest), None if self.grams.kept else (w_v, w_f), planes=2)
         now.n_oracle_calls += visit_pairs(
-            p.arrays, p.variable_features.arrays, p.factor_features.arrays, w_v, w_f, self.schedule, self.grams, order,
-            self.lam, self.solver.steps, now.variables, now.factors, now.ell,
+            p.batch, w_v, w_f, self.schedule, self.grams, work, Masses(now.variables, now.factors, now.ell), order, self.lam,
+            self.solver.steps,
         )  # fmt: skip
         now.w = p.flat_weights(w_v, w_f)
 
@@ -208,108 +190,90 @@ def _move(marginals: Any, source: int, target: int, mass: float) -> None:
 
 @kernel
 def visit_pairs(
-    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, schedule: Any, grams: Any, order: Any, lam: float,
-    most_steps: int, mu_v: Any, mu_f: Any, ells: Any,
-) -> int:  # fmt: skip
+    batch: Any,
+    w_v: Any,
+    w_f: Any,
+    schedule: Any,
+    grams: Any,
+    work: Any,
+    masses: Any,
+    order: Any,
+    lam: float,
+    most_steps: int,
+) -> int:
     """Steps of the examples in order; returns how often max-product was run."""
-    examples, structures, v_groups, f_groups, weight = (
-        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
-    )  # fmt: skip
+    g = batch.graphs
+    examples, structures, weight, largest = g.examples, g.structures, g.weight, g.largest
     variables, factors, scope, kinds, slots = g.variables, g.factors, g.scope, g.factor_kinds, g.slots
-    start, steps, ends, roots = schedule.start, schedule.steps, schedule.ends, schedule.roots
-    gram_start, grams_of_rows, kept = grams.start, grams.values, grams.kept
-    largest = g.largest
-    half, n_examples = largest[L_BUFFER], len(examples) - 1
-    z, u, tally, change = np.empty(2 * half), np.empty(2 * half), np.zeros(2 * half), np.zeros(2 * half)
-    touched = np.empty(2 * (largest[L_VARIABLES] + largest[L_TABLES]), np.int32)
-    index, value = np.empty(4 * half, np.int32), np.empty(4 * half)
-    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    worst_v, worst_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    up, heard = np.empty(largest[L_STATES]), np.empty(largest[L_STATES])
-    table, chosen = np.empty(g.largest[L_TABLE]), np.empty(largest[L_DELTAS], np.int64)
-    best, least = np.empty(largest[L_VARIABLES], np.int32), np.empty(largest[L_VARIABLES], np.int32)
-    t_v, t_f = np.empty((0 if kept else len(w_v), w_v.shape[1])), np.empty((0 if kept else len(w_f), w_f.shape[1]))
+    z, u, change, index, value, tally, touched = (
+        work.z, work.u, work.change, work.index, work.value, work.tally, work.touched,
+    )  # fmt: skip
+    theta_v, theta_f, worst_v, worst_f, room, best = (
+        work.theta_v, work.theta_f, work.mu_v, work.mu_f, work.room, work.labels,
+    )  # fmt: skip
+    mu_v, mu_f, ells = masses.variables, masses.factors, masses.ell
+    least = np.empty(largest.variables, np.int32)
     calls = 0
     for k in range(len(order)):
         m = order[k]
-        s, kappa = examples[m, STRUCTURE], weight[m] / (lam * n_examples)
+        s, kappa = examples[m].structure, weight[m] / (lam * len(weight))
         states, tables, v0, c0 = (
-            examples[m, STATES],
-            examples[m, TABLES],
-            structures[s, S_VARIABLES],
-            structures[s, S_FACTORS],
-        )
-        n_states, n_tables = examples[m + 1, STATES] - states, examples[m + 1, TABLES] - tables
-        n_variables, n_factors = (
-            examples[m + 1, VARIABLES] - examples[m, VARIABLES],
-            examples[m + 1, FACTORS] - examples[m, FACTORS],
-        )
+            examples[m].states, examples[m].tables, structures[s].variables, structures[s].factors,
+        )  # fmt: skip
+        n_states, n_tables = examples[m + 1].states - states, examples[m + 1].tables - tables
+        n_variables = examples[m + 1].variables - examples[m].variables
+        n_factors = examples[m + 1].factors - examples[m].factors
         mine_v, mine_f = mu_v[states : states + n_states], mu_f[tables : tables + n_tables]
-        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
+        project_example(batch, m, w_v, w_f, z)
         begun = 0.0
         for step in range(most_steps):
-            variable_tables(m, s, g, z, theta_v)
-            factor_tables(m, s, g, half, z, theta_f)
+            fill_tables(batch, m, z, theta_v, theta_f)
             for i in range(n_states):
                 worst_v[i] = -theta_v[i] if mine_v[i] > _NO_MASS else -np.inf
             for i in range(n_tables):
                 worst_f[i] = -theta_f[i] if mine_f[i] > _NO_MASS else -np.inf
-            top = max_product_one(
-                s, n_states, start, steps, ends, roots, theta_v, 0, theta_f, 0, up, heard, table, chosen, best, 0
-            )  # fmt: skip
-            bottom = -max_product_one(
-                s, n_states, start, steps, ends, roots, worst_v, 0, worst_f, 0, up, heard, table, chosen, least, 0
-            )  # fmt: skip
+            top = max_product_one(schedule, room, s, theta_v, 0, theta_f, 0, best, 0)
+            bottom = -max_product_one(schedule, room, s, worst_v, 0, worst_f, 0, least, 0)
             calls += 2
             violation = top - bottom
             begun = max(begun, violation)
             # Not true of NaN either.
             if not violation > max(_ENOUGH * begun if step else 0.0, 1e-12):
                 break
-            room = 1.0
+            most = 1.0
             for v in range(n_variables):
                 if best[v] != least[v]:
-                    room = min(room, mine_v[variables[v0 + v, V_STATE] + least[v]])
+                    most = min(most, mine_v[variables[v0 + v].table + least[v]])
             for c in range(c0, c0 + n_factors):
                 one = joint_state(c, 0, factors, scope, kinds, slots, best)
                 other = joint_state(c, 0, factors, scope, kinds, slots, least)
                 if one != other:
-                    room = min(room, mine_f[factors[c, F_TABLE] + other])
-            n_best, ell_best = labels_plane(m, s, g, half, best, 0, tally, touched, index, value, 0)
-            n_least, ell_least = labels_plane(m, s, g, half, least, 0, tally, touched, index, value, n_best)
+                    most = min(most, mine_f[factors[c].table + other])
+            n_best, ell_best = plane_of_labels(batch, m, best, 0, tally, touched, index, value, 0)
+            n_least, ell_least = plane_of_labels(batch, m, least, 0, tally, touched, index, value, n_best)
             for e in range(n_best + n_least):
                 change[index[e]] += value[e] if e < n_best else -value[e]
-            size = collect(change, 0, 2 * half, index, value, 0)
-            spread_plane(
-                m, s, 0, size, index, value, examples, structures, v_groups, f_groups, v_features, f_features, half, gram_start,
-                grams_of_rows, kept, t_v, t_f, change, u,
-            )  # fmt: skip
+            size = collect(change, index, value, 0)
+            spread_plane(batch, grams, work, m, index, value, 0, size)
             curvature = 0.0
             for e in range(size):
                 curvature += value[e] * u[index[e]]
-            t = room if kappa * curvature * room <= violation else violation / (kappa * curvature)
+            t = most if kappa * curvature * most <= violation else violation / (kappa * curvature)
             for v in range(n_variables):
                 if best[v] != least[v]:
-                    at = variables[v0 + v, V_STATE]
+                    at = variables[v0 + v].table
                     _move(mine_v, at + least[v], at + best[v], t)
             for c in range(c0, c0 + n_factors):
                 one = joint_state(c, 0, factors, scope, kinds, slots, best)
                 other = joint_state(c, 0, factors, scope, kinds, slots, least)
                 if one != other:
-                    _move(mine_f, factors[c, F_TABLE] + other, factors[c, F_TABLE] + one, t)
+                    _move(mine_f, factors[c].table + other, factors[c].table + one, t)
             ells[m] += t * (ell_best - ell_least)
             for e in range(size):
                 change[index[e]] = t * value[e]
-            add_statistics(
-                v_features, examples[m, V_ROW], v_groups, structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS],
-                w_v, change, 0, kappa,
-            )  # fmt: skip
-            add_statistics(
-                f_features, examples[m, F_ROW], f_groups, structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS],
-                w_f, change, half, kappa,
-            )  # fmt: skip
+            add_example(batch, m, change, kappa, w_v, w_f)
             for e in range(size):
                 change[index[e]] = 0.0
-            for i in range(2 * half):
+            for i in range(len(z)):
                 z[i] += kappa * t * u[i]
     return calls

@@ -39,27 +39,25 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
-from maxmargin.jit import kernel
-from maxmargin.problems.layout import (
-    F_ROW,
-    L_BUFFER,
-    L_STATES,
-    L_TABLES,
-    L_VARIABLES,
-    S_FACTOR_GROUPS,
-    S_VARIABLE_GROUPS,
-    STRUCTURE,
-    V_ROW,
-)
-from maxmargin.problems.statistics import add_statistics
+from maxmargin.jit import Struct, kernel
+from maxmargin.problems.statistics import add_example, project_example
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
-from maxmargin.solvers.oracles.compiled import find_plane, oracle_room, project_example
+from maxmargin.solvers.oracles.compiled import find_plane, workspace
 from maxmargin.solvers.oracles.max_oracle import FactorGraphOracle, MaxOracle, oracle_of
 from maxmargin.solvers.oracles.oracle_run import OracleRun, earlier_of
 
 # `sums`: of weight ell, of s weight ell, of visits whose plane is not the truth's.
 L_SUM, L_TIMES, N_MISTAKES = range(3)
+
+
+class Pace(Struct):
+    """Examples asked about at the same weights, visits before these, and 1 / (step (t + t0)), the scale of the sums; 1 if step is 0."""
+
+    batch: int
+    t: int
+    step: float
+    t0: float
 
 
 @dataclass
@@ -142,13 +140,12 @@ class SumRun(OracleRun[SumState]):
         """What adds the planes of some examples to the sums."""
         asked, batch = self.asked, self.solver.batch
         if isinstance(asked, FactorGraphOracle) and asked.graph.compiled is not None:
-            p, sums = asked.problem, (*self.views(now.v), *self.views(now.u))
+            p, oracle, sums = asked.problem, asked.graph.compiled, (*self.views(now.v), *self.views(now.u))
+            work = workspace(p.arrays.largest, oracle.room(p.arrays.largest), planes=batch)
 
             def compiled(piece: NDArray[np.int64]) -> None:
-                sum_visits(
-                    p.arrays, *asked.features, *sums, asked.graph.compiled, piece, batch, now.t, self.step, self.t0,
-                    now.sums,
-                )  # fmt: skip
+                pace = Pace(batch, now.t, self.step, self.t0)
+                sum_visits(p.batch, *sums, oracle, work, piece, pace, now.sums)
 
             return compiled
 
@@ -270,51 +267,34 @@ class SubgradientRun(SumRun):
 
 @kernel
 def sum_visits(
-    g: Any, v_features: Any, f_features: Any, v_v: Any, v_f: Any, u_v: Any, u_f: Any, oracle: Any, order: Any, batch: int,
-    t: int, step: float, t0: float, sums: Any,
-) -> None:  # fmt: skip
-    """Visit examples in order, t visits after the first: add their planes to v, and the number of the visit times them to u."""
-    examples, structures, v_groups, f_groups, weight = (
-        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
-    )  # fmt: skip
-    largest = g.largest
-    half = largest[L_BUFFER]
-    z, tally, change = np.empty(2 * half), np.zeros(2 * half), np.zeros(2 * half)
-    touched = np.empty(2 * (largest[L_VARIABLES] + largest[L_TABLES]), np.int32)
-    index, value = np.empty(batch * 2 * half, np.int32), np.empty(batch * 2 * half)
-    begin, ell = np.zeros(batch + 1, np.int64), np.empty(batch)
-    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    labels = np.empty(largest[L_VARIABLES], np.int32)
-    room = oracle_room(oracle, largest)
-    for first in range(0, len(order), batch):
-        last = min(first + batch, len(order))
-        scale = 1.0 / (step * max(1.0, t + first + t0)) if step > 0.0 else 1.0
+    batch: Any, v_v: Any, v_f: Any, u_v: Any, u_f: Any, oracle: Any, work: Any, order: Any, pace: Any, sums: Any
+) -> None:
+    """Visit examples in order: add their planes to v, and the number of the visit times them to u."""
+    weight, z, change, index, value = batch.graphs.weight, work.z, work.change, work.index, work.value
+    size, t = pace.batch, pace.t
+    begin, ell = np.zeros(size + 1, np.int64), np.empty(size)
+    for first in range(0, len(order), size):
+        last = min(first + size, len(order))
+        scale = 1.0 / (pace.step * max(1.0, t + first + pace.t0)) if pace.step > 0.0 else 1.0
         for k in range(first, last):
             m, j = order[k], k - first
-            s = examples[m, STRUCTURE]
-            project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, v_v, v_f, z)
+            project_example(batch, m, v_v, v_f, z)
             if scale != 1.0:
-                for i in range(2 * half):
+                for i in range(len(z)):
                     z[i] *= scale
-            n, ell[j] = find_plane(
-                oracle, room, k, m, s, g, half, z, theta_v, theta_f, labels, tally, touched, index, value, begin[j]
-            )  # fmt: skip
+            n, ell[j] = find_plane(oracle, batch, work, k, m, index, value, begin[j])
             begin[j + 1] = begin[j] + n
         for k in range(first, last):
             m, j = order[k], k - first
             if begin[j] == begin[j + 1] and ell[j] == 0.0:
                 continue
-            s, times = examples[m, STRUCTURE], t + k + 1.0
+            times = t + k + 1.0
             sums[L_SUM] += weight[m] * ell[j]
             sums[L_TIMES] += times * weight[m] * ell[j]
             sums[N_MISTAKES] += 1.0
             for e in range(begin[j], begin[j + 1]):
                 change[index[e]] = value[e]
-            row, q0, q1 = examples[m, V_ROW], structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS]
-            add_statistics(v_features, row, v_groups, q0, q1, v_v, change, 0, weight[m])
-            add_statistics(v_features, row, v_groups, q0, q1, u_v, change, 0, times * weight[m])
-            row, q0, q1 = examples[m, F_ROW], structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS]
-            add_statistics(f_features, row, f_groups, q0, q1, v_f, change, half, weight[m])
-            add_statistics(f_features, row, f_groups, q0, q1, u_f, change, half, times * weight[m])
+            add_example(batch, m, change, weight[m], v_v, v_f)
+            add_example(batch, m, change, times * weight[m], u_v, u_f)
             for e in range(begin[j], begin[j + 1]):
                 change[index[e]] = 0.0

@@ -11,30 +11,6 @@ import numpy as np
 
 from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.layout import (
-    F_ROW,
-    F_SCOPE,
-    F_TEMPLATE,
-    G_AT,
-    G_BLOCK,
-    G_BLOCK_END,
-    G_FIRST,
-    G_LAST,
-    G_ROW,
-    K_ARITY,
-    K_SIZE,
-    K_START,
-    L_BUFFER,
-    L_VARIABLES,
-    S_FACTORS,
-    S_VARIABLE_GROUPS,
-    S_VARIABLES,
-    STATES,
-    STRUCTURE,
-    V_ROW,
-    V_TEMPLATE,
-    VARIABLES,
-)
 from maxmargin.problems.statistics import project
 from maxmargin.solvers.oracles.expectations import add_scaled, add_side
 
@@ -59,35 +35,35 @@ def chain_of(graphs: FactorGraphs) -> Chain | None:
     if len(a.factor_scores) or len(a.factor_groups) == 0:
         return None
     # All factors of all examples read one feature row.
-    used = np.flatnonzero(np.diff(a.structures[:, S_FACTORS])[graphs.structure_of])
-    if len(used) == 0 or np.ptp(a.factor_groups[:, G_ROW]) or np.ptp(a.examples[used, F_ROW]):
+    used = np.flatnonzero(np.diff(a.structures.factors)[graphs.structure_of])
+    if len(used) == 0 or np.ptp(a.factor_groups.row) or np.ptp(a.examples[used].factor_row):
         return None
-    arity = a.factor_kinds[a.factors[:, F_TEMPLATE], K_ARITY]
-    kinds = np.unique(a.factors[arity == 2, F_TEMPLATE])
-    n_states = np.unique(a.variable_kinds[np.unique(a.variables[:, V_TEMPLATE]), K_SIZE])
+    arity = a.factor_kinds[a.factors.template].arity
+    kinds = np.unique(a.factors[arity == 2].template)
+    n_states = np.unique(a.variable_kinds[np.unique(a.variables.template)].entries)
     if len(kinds) != 1 or len(n_states) != 1 or arity.max() > 2 or arity.min() < 1:
         return None
     for s in range(len(a.structures) - 1):
-        c = np.arange(a.structures[s, S_FACTORS], a.structures[s + 1, S_FACTORS])
+        c = np.arange(a.structures[s].factors, a.structures[s + 1].factors)
         pairs = c[arity[c] == 2]
-        first = a.scope[a.factors[pairs, F_SCOPE]]
-        n = a.structures[s + 1, S_VARIABLES] - a.structures[s, S_VARIABLES]
+        first = a.scope[a.factors[pairs].neighbours]
+        n = a.structures[s + 1].variables - a.structures[s].variables
         if (
             len(pairs) != n - 1
             or (np.sort(first) != np.arange(n - 1)).any()
-            or (a.scope[a.factors[pairs, F_SCOPE] + 1] != first + 1).any()
+            or (a.scope[a.factors[pairs].neighbours + 1] != first + 1).any()
         ):
             return None
     plain = len(a.variable_scores) == 0 and all(
         template.blocks[0] >= 0 and (np.diff(template.blocks) == 1).all() and not template.scores.any()
         for template in graphs.variable_templates
     )
-    return Chain(int(kinds[0]), int(a.examples[used[0], F_ROW] + a.factor_groups[0, G_ROW]), plain)
+    return Chain(int(kinds[0]), int(a.examples[used[0]].factor_row + a.factor_groups[0].row), plain)
 
 
 @kernel
 def add_chain_marginals(
-    g: Any, features: Any, w_v: Any, pair: int, plain: bool, scores: Any, temperature: float, chosen: Any, out_v: Any, counts: Any,
+    batch: Any, w_v: Any, pair: int, plain: bool, scores: Any, temperature: float, chosen: Any, out_v: Any, counts: Any,
     values: Any,
 ) -> float:  # fmt: skip
     """Add weight_m E psi_m of the variables of chains to out_v, and expected minus true factors by template to counts.
@@ -95,19 +71,20 @@ def add_chain_marginals(
     `scores` are those of all factor templates, in the order of their blocks; `plain` is `Chain`'s. Returns the sum of weight_m
     E ell_m without the factors' part.
     """
+    g = batch.graphs
     examples, structures, v_groups, weight = g.examples, g.structures, g.variable_groups, g.weight
     variables, factors, scope, kinds, truth, losses = (
         g.variables, g.factors, g.scope, g.factor_kinds, g.labels, g.losses,
     )  # fmt: skip
     v_kinds, v_block, v_fixed, v_scores = g.variable_kinds, g.variable_block, g.variable_fixed, g.variable_scores
     largest = g.largest
-    n_states = v_kinds[variables[0, V_TEMPLATE], K_SIZE]
-    at_pair = kinds[pair, K_START]
+    n_states = v_kinds[variables[0].template].entries
+    at_pair = kinds[pair].start
     transitions = scores[at_pair : at_pair + n_states * n_states].copy().reshape((n_states, n_states))
     turned = transitions.T.copy()
     safe, top_pair, rising, falling = _exponentials(transitions, temperature)
-    length = largest[L_VARIABLES]
-    z, change = np.empty(largest[L_BUFFER]), np.zeros(largest[L_BUFFER])
+    length = largest.variables
+    z, change = np.empty(largest.buffer), np.zeros(largest.buffer)
     theta, emit = np.empty((length, n_states)), np.empty((length, n_states))
     a, q, b, norm = np.empty((length, n_states)), np.empty((length, n_states)), np.empty(n_states), np.empty(length)
     together = np.zeros((n_states, n_states))
@@ -116,17 +93,17 @@ def add_chain_marginals(
     sum_of_ell = 0.0
     for k in range(len(chosen)):
         m = chosen[k]
-        s, first, share = examples[m, STRUCTURE], examples[m, VARIABLES], weight[m]
-        n, v0, states = examples[m + 1, VARIABLES] - first, structures[s, S_VARIABLES], examples[m, STATES]
-        q0, q1 = structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS]
-        c0, c1 = structures[s, S_FACTORS], structures[s + 1, S_FACTORS]
-        project(features, examples[m, V_ROW], v_groups, q0, q1, w_v, z, 0)
+        s, first, share = examples[m].structure, examples[m].variables, weight[m]
+        n, v0, states = examples[m + 1].variables - first, structures[s].variables, examples[m].states
+        q0, q1 = structures[s].variable_groups, structures[s + 1].variable_groups
+        c0, c1 = structures[s].factors, structures[s + 1].factors
+        project(batch.variables, m, s, w_v, z)
         for group in range(q0, q1):
-            place = v_groups[group, G_AT] - v_groups[group, G_BLOCK]
-            for t in range(v_groups[group, G_FIRST], v_groups[group, G_LAST]):
+            place = v_groups[group].at - v_groups[group].block
+            for t in range(v_groups[group].first, v_groups[group].last):
                 here = theta[t]
                 here[:] = losses[states + t * n_states : states + (t + 1) * n_states]
-                start = v_kinds[variables[v0 + t, V_TEMPLATE], K_START]
+                start = v_kinds[variables[v0 + t].template].start
                 if plain:
                     add_scaled(here, z[place + v_block[start] : place + v_block[start] + n_states], 1.0)
                     continue
@@ -137,10 +114,10 @@ def add_chain_marginals(
                     add_scaled(here, v_scores[states + t * n_states : states + (t + 1) * n_states], 1.0)
         value = 0.0
         for c in range(c0, c1):
-            kind, t = factors[c, F_TEMPLATE], scope[factors[c, F_SCOPE]]
+            kind, t = factors[c].template, scope[factors[c].neighbours]
             if kind != pair:
                 for y in range(n_states):
-                    theta[t, y] += scores[kinds[kind, K_START] + y]
+                    theta[t, y] += scores[kinds[kind].start + y]
             else:
                 value -= scores[at_pair + truth[first + t] * n_states + truth[first + t + 1]]
         for t in range(n):
@@ -166,9 +143,9 @@ def add_chain_marginals(
         # From here on emit holds the marginals minus the truth.
         ell = 0.0
         for group in range(q0, q1):
-            place = v_groups[group, G_AT] - v_groups[group, G_BLOCK]
-            for t in range(v_groups[group, G_FIRST], v_groups[group, G_LAST]):
-                start, moved = v_kinds[variables[v0 + t, V_TEMPLATE], K_START], emit[t]
+            place = v_groups[group].at - v_groups[group].block
+            for t in range(v_groups[group].first, v_groups[group].last):
+                start, moved = v_kinds[variables[v0 + t].template].start, emit[t]
                 moved[truth[first + t]] -= 1.0
                 ell += _expected(moved, losses, states + t * n_states)
                 if plain:
@@ -181,13 +158,13 @@ def add_chain_marginals(
                     if v_block[start + y] >= 0:
                         change[place + v_block[start + y]] -= moved[y]
         sum_of_ell += share * ell
-        add_side(features, examples[m, V_ROW], v_groups, q0, q1, out_v, change, 0, share)
-        change[: v_groups[q1 - 1, G_AT] + v_groups[q1 - 1, G_BLOCK_END] - v_groups[q1 - 1, G_BLOCK]] = 0.0
+        add_side(batch.variables, m, s, out_v, change, share)
+        change[: v_groups[q1 - 1].at + v_groups[q1 - 1].block_end - v_groups[q1 - 1].block] = 0.0
         for c in range(c0, c1):
-            kind, t = factors[c, F_TEMPLATE], scope[factors[c, F_SCOPE]]
+            kind, t = factors[c].template, scope[factors[c].neighbours]
             if kind != pair:
                 for y in range(n_states):
-                    counts[kinds[kind, K_START] + y] += share * emit[t, y]
+                    counts[kinds[kind].start + y] += share * emit[t, y]
     for i in range(n_states):
         for j in range(n_states):
             counts[at_pair + i * n_states + j] += rising[i, j] * together[i, j]

@@ -42,36 +42,14 @@ from maxmargin.errors import MaxMarginError, OptionError, TemperatureError
 from maxmargin.inference import Engine, engine
 from maxmargin.inference.choice import choose_marginals
 from maxmargin.inference.contract import check_temperature
-from maxmargin.inference.trees import schedule, sum_product_one
+from maxmargin.inference.trees import TreeRoom, schedule, sum_product_one
 from maxmargin.jit import inner, kernel
 from maxmargin.parallel.threads import map_shards, pause
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.layout import (
-    F_ROW,
-    F_TABLE,
-    FACTORS,
-    G_FIRST,
-    G_LAST,
-    G_ROW,
-    L_BUFFER,
-    L_DELTAS,
-    L_STATES,
-    L_TABLES,
-    S_FACTOR_GROUPS,
-    S_FACTORS,
-    S_VARIABLE_GROUPS,
-    S_VARIABLES,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_ROW,
-    V_STATE,
-    VARIABLES,
-    joint_state,
-)
+from maxmargin.problems.statistics import project_example
 from maxmargin.problems.templates import Template
 from maxmargin.solvers.oracles.chain_marginals import add_chain_marginals, chain_of
-from maxmargin.solvers.oracles.compiled import factor_tables, marginals_plane, project_example, variable_tables
+from maxmargin.solvers.oracles.compiled import Work, fill_tables, marginals_plane, minus_truth, workspace
 from maxmargin.solvers.oracles.expectations import add_one_row, add_side, template_scores
 from maxmargin.solvers.oracles.graph_oracle import row_entries
 
@@ -166,7 +144,7 @@ class FactorGraphExpOracle:
         # Kernels are compiled before any clock starts: called with nothing to do.
         w, nothing = problem.working_weights(), np.empty(0, np.int64)
         if self.compiled:
-            add_tree_marginals(problem.arrays, *self.features, *w, self.schedule, 1.0, nothing, *w, np.empty(0))
+            add_tree_marginals(problem.batch, *w, self.schedule, self.workspace(), 1.0, nothing, *w, np.empty(0))
         if self.chain is not None:
             self._chains(nothing, *w, 1.0, w, np.empty(0))
         flatten(np.zeros((1, 0, 1)), 0, 1.0, np.empty(0))
@@ -195,7 +173,9 @@ class FactorGraphExpOracle:
             if self.chain is not None:
                 return self._chains(chosen, w_v, w_f, temperature, out, values)
             return float(
-                add_tree_marginals(p.arrays, *self.features, w_v, w_f, self.schedule, temperature, chosen, *out, values)
+                add_tree_marginals(
+                    p.batch, w_v, w_f, self.schedule, self.workspace(), temperature, chosen, *out, values
+                )
             )
 
         ell = sum(map_shards(sum_of, self.shards, threads, pausing=True)) / self.n_examples
@@ -210,13 +190,18 @@ class FactorGraphExpOracle:
         flatten(self.sums[1], len(w_f) - p.factor_features.shape[1], 1.0 / self.n_examples, psi[cut:])
         return MeanMarginals(psi, ell, values)
 
+    def workspace(self) -> Work:
+        """Room for a shard."""
+        largest = self.problem.arrays.largest
+        return workspace(largest, TreeRoom.of(largest))
+
     def radius(self) -> float:
         """A bound from above on the norms of all psi_m(y), from those of the feature rows; exact with a single variable."""
         p = self.problem
         out = np.empty(self.n_examples)
         sides = [_moves(templates) for templates in (p.variable_templates, p.factor_templates)]
         norms = [np.sqrt(features.squared_norms) for features in self.features]
-        _radii(p.arrays, *norms, *(moves for moves, _ in sides), *(disjoint for _, disjoint in sides), out)
+        _radii(p.batch, *norms, *(moves for moves, _ in sides), *(disjoint for _, disjoint in sides), out)
         return float(out.max())
 
     def _by_engine(
@@ -237,7 +222,7 @@ class FactorGraphExpOracle:
                 first = begin
                 sentence = re.sub(r"(?i)\b(example )(\d+)", lambda m: f"{m[1]}{first + int(m[2])}", str(error))  # noqa: B023
                 raise type(error)(sentence) from error
-            ell += add_marginals(part.arrays, *self.features, found.variables, found.factors, *out)
+            ell += add_marginals(part.batch, self.workspace(), found.variables, found.factors, *out)
             values[begin:stop] = found.log_partition - part.labeling_scores(scores, part.labels)
             begin = stop
         return ell
@@ -252,7 +237,7 @@ class FactorGraphExpOracle:
         scores, counts = np.empty(len(a.factor_block)), np.zeros(len(a.factor_block))
         template_scores(self.features[1], row, w_f, a.factor_block, a.factor_fixed, scores)
         ell = add_chain_marginals(
-            a, self.features[0], w_v, chain.pair, chain.plain, scores, temperature, chosen, out[0], counts, values
+            p.batch, w_v, chain.pair, chain.plain, scores, temperature, chosen, out[0], counts, values
         )
         # A forbidden joint state has no mass, and -inf times 0 would be NaN.
         ell += np.sum(counts[counts != 0.0] * a.factor_fixed[counts != 0.0])
@@ -283,99 +268,61 @@ def _moves(templates: list[Template]) -> tuple[NDArray[np.float64], bool]:
 
 
 @inner
-def _add_expectation(
-    m: int, s: int, examples: Any, structures: Any, v_groups: Any, f_groups: Any, v_features: Any, f_features: Any, half: int,
-    change: Any, weight: float, out_v: Any, out_f: Any,
-) -> None:  # fmt: skip
-    """Add the statistics of example m to the sums."""
-    add_side(
-        v_features, examples[m, V_ROW], v_groups, structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS],
-        out_v, change, 0, weight,
-    )  # fmt: skip
-    add_side(
-        f_features, examples[m, F_ROW], f_groups, structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS],
-        out_f, change, half, weight,
-    )  # fmt: skip
+def _add_expectation(batch: Any, work: Any, m: int, mu_v: Any, mu_f: Any, out_v: Any, out_f: Any) -> float:
+    """Add weight_m E psi_m under given marginals of example m to the sums; returns E ell_m."""
+    change, index, value = work.change, work.index, work.value
+    s, weight = batch.graphs.examples[m].structure, batch.graphs.weight[m]
+    n, ell = marginals_plane(batch, work, m, mu_v, mu_f, index, value, 0)
+    for e in range(n):
+        change[index[e]] = value[e]
+    add_side(batch.variables, m, s, out_v, change, weight)
+    add_side(batch.factors, m, s, out_f, change, weight)
+    for e in range(n):
+        change[index[e]] = 0.0
+    return ell  # type: ignore[no-any-return]
 
 
 @kernel
 def add_tree_marginals(
-    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, schedule: Any, temperature: float, chosen: Any, out_v: Any,
-    out_f: Any, values: Any,
-) -> float:  # fmt: skip
+    batch: Any,
+    w_v: Any,
+    w_f: Any,
+    schedule: Any,
+    work: Any,
+    temperature: float,
+    chosen: Any,
+    out_v: Any,
+    out_f: Any,
+    values: Any,
+) -> float:
     """Add weight_m E psi_m of the chosen examples to out, fill their values; returns the sum of weight_m E ell_m."""
-    examples, structures, v_groups, f_groups, weight = (
-        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
-    )  # fmt: skip
-    variables, factors, scope, kinds, slots, truth = g.variables, g.factors, g.scope, g.factor_kinds, g.slots, g.labels
-    start, steps, ends, roots = schedule.start, schedule.steps, schedule.ends, schedule.roots
-    largest = g.largest
-    half = largest[L_BUFFER]
-    z, tally, change = np.empty(2 * half), np.zeros(2 * half), np.zeros(2 * half)
-    index, value = np.empty(2 * half, np.int32), np.empty(2 * half)
-    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    mu, table = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    truth_v, truth_f = np.zeros(largest[L_STATES]), np.zeros(largest[L_TABLES])
-    up, most, total = np.empty(largest[L_STATES]), np.empty(largest[L_STATES]), np.empty(largest[L_DELTAS])
-    sum_of_ell = 0.0
+    examples, weight = batch.graphs.examples, batch.graphs.weight
+    z, theta_v, theta_f, mu_v, mu_f = work.z, work.theta_v, work.theta_f, work.mu_v, work.mu_f
+    total = 0.0
     for k in range(len(chosen)):
         m = chosen[k]
-        s, first = examples[m, STRUCTURE], examples[m, VARIABLES]
-        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
-        variable_tables(m, s, g, z, theta_v)
-        factor_tables(m, s, g, half, z, theta_f)
+        project_example(batch, m, w_v, w_f, z)
+        fill_tables(batch, m, z, theta_v, theta_f)
         values[m] = sum_product_one(
-            s, examples[m + 1, STATES] - examples[m, STATES], start, steps, ends, roots, theta_v, 0, theta_f, 0, temperature,
-            up, most, total, mu, 0, table, 0,
-        )  # fmt: skip
+            schedule, work.room, examples[m].structure, theta_v, 0, theta_f, 0, temperature, mu_v, mu_f
+        )
         if not np.isfinite(values[m]):
             continue
-        for v in range(examples[m + 1, VARIABLES] - first):
-            values[m] -= theta_v[variables[structures[s, S_VARIABLES] + v, V_STATE] + truth[first + v]]
-        for c in range(
-            structures[s, S_FACTORS], structures[s, S_FACTORS] + examples[m + 1, FACTORS] - examples[m, FACTORS]
-        ):
-            values[m] -= theta_f[factors[c, F_TABLE] + joint_state(c, first, factors, scope, kinds, slots, truth)]
-        n, ell = marginals_plane(m, s, g, half, mu, table, truth_v, truth_f, tally, index, value, 0)
-        sum_of_ell += weight[m] * ell
-        for e in range(n):
-            change[index[e]] = value[e]
-        _add_expectation(
-            m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, change, weight[m], out_v, out_f
-        )  # fmt: skip
-        for e in range(n):
-            change[index[e]] = 0.0
-    return sum_of_ell
+        values[m] = minus_truth(batch, m, theta_v, theta_f, values[m])
+        total += weight[m] * _add_expectation(batch, work, m, mu_v, mu_f, out_v, out_f)
+    return total
 
 
 @kernel
-def add_marginals(
-    g: Any, v_features: Any, f_features: Any, variables: Any, factors: Any, out_v: Any, out_f: Any
-) -> float:
+def add_marginals(batch: Any, work: Any, variables: Any, factors: Any, out_v: Any, out_f: Any) -> float:
     """Add weight_m E psi_m under given marginals, in states and tables coordinates; returns the sum of weight_m E ell_m."""
-    examples, structures, v_groups, f_groups, weight = (
-        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
-    )  # fmt: skip
-    half = g.largest[L_BUFFER]
-    tally, change = np.zeros(2 * half), np.zeros(2 * half)
-    index, value = np.empty(2 * half, np.int32), np.empty(2 * half)
-    truth_v, truth_f = np.zeros(g.largest[L_STATES]), np.zeros(g.largest[L_TABLES])
-    sum_of_ell = 0.0
-    for m in range(len(examples) - 1):
-        s = examples[m, STRUCTURE]
-        n, ell = marginals_plane(
-            m, s, g, half, variables[examples[m, STATES] : examples[m + 1, STATES]],
-            factors[examples[m, TABLES] : examples[m + 1, TABLES]], truth_v, truth_f, tally, index, value, 0,
-        )  # fmt: skip
-        sum_of_ell += weight[m] * ell
-        for e in range(n):
-            change[index[e]] = value[e]
-        _add_expectation(
-            m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, change, weight[m], out_v, out_f
-        )  # fmt: skip
-        for e in range(n):
-            change[index[e]] = 0.0
-    return sum_of_ell
+    examples, weight = batch.graphs.examples, batch.graphs.weight
+    total = 0.0
+    for m in range(len(weight)):
+        mu_v = variables[examples[m].states : examples[m + 1].states]
+        mu_f = factors[examples[m].tables : examples[m + 1].tables]
+        total += weight[m] * _add_expectation(batch, work, m, mu_v, mu_f, out_v, out_f)
+    return total
 
 
 @kernel
@@ -397,38 +344,30 @@ def flatten(sums: Any, first: int, scale: float, out: Any) -> None:
 
 @kernel
 def _radii(
-    g: Any, v_norms: Any, f_norms: Any, v_moves: Any, f_moves: Any, v_apart: bool, f_apart: bool, out: Any
+    batch: Any, v_norms: Any, f_norms: Any, v_moves: Any, f_moves: Any, v_apart: bool, f_apart: bool, out: Any
 ) -> None:
     """For each example a bound of |psi|: moves of one template add up in length, those of other blocks at right angles."""
-    examples, structures = g.examples, g.structures
     moved_v, moved_f = np.zeros(len(v_moves)), np.zeros(len(f_moves))
     for m in range(len(out)):
-        s = examples[m, STRUCTURE]
-        of_v = _side_radius(
-            structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS], g.variable_groups, structures[s, S_VARIABLES],
-            g.variables, v_norms, examples[m, V_ROW], v_moves, v_apart, moved_v,
-        )  # fmt: skip
-        of_f = _side_radius(
-            structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS], g.factor_groups, structures[s, S_FACTORS],
-            g.factors, f_norms, examples[m, F_ROW], f_moves, f_apart, moved_f,
-        )  # fmt: skip
+        s = batch.graphs.examples[m].structure
+        of_v = _side_radius(batch.variables, m, s, v_norms, v_moves, v_apart, moved_v)
+        of_f = _side_radius(batch.factors, m, s, f_norms, f_moves, f_apart, moved_f)
         out[m] = np.sqrt(of_v * of_v + of_f * of_f)
 
 
 @inner
-def _side_radius(
-    q0: int, q1: int, groups: Any, first: int, members: Any, norms: Any, row0: int, moves: Any, apart: bool, moved: Any
-) -> float:
+def _side_radius(side: Any, m: int, s: int, norms: Any, moves: Any, apart: bool, moved: Any) -> float:
     """Bound of one side; `moved` is zero, and is so again afterwards."""
+    groups, members, first, row0 = side.groups, side.members, side.first_member[s], side.first_row[m]
     total = 0.0
-    for q in range(q0, q1):
-        begin, end = first + groups[q, G_FIRST], first + groups[q, G_LAST]
+    for q in range(side.first_group[s], side.first_group[s + 1]):
+        begin, end = first + groups[q].first, first + groups[q].last
         for i in range(begin, end):
-            moved[members[i, 0]] += moves[members[i, 0]]
+            moved[members[i].template] += moves[members[i].template]
         length = square = 0.0
         for i in range(begin, end):
-            length += moved[members[i, 0]]
-            square += moved[members[i, 0]] ** 2
-            moved[members[i, 0]] = 0.0
-        total += norms[row0 + groups[q, G_ROW]] * (np.sqrt(square) if apart else length)
+            length += moved[members[i].template]
+            square += moved[members[i].template] ** 2
+            moved[members[i].template] = 0.0
+        total += norms[row0 + groups[q].row] * (np.sqrt(square) if apart else length)
     return total

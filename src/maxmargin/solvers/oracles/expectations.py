@@ -8,45 +8,37 @@ import numpy as np
 
 from maxmargin.jit import inner, kernel
 from maxmargin.problems.features import score_row
-from maxmargin.problems.layout import (
-    G_AT,
-    G_BLOCK,
-    G_BLOCK_END,
-    G_ROW,
-)
 
 
 @inner
-def add_side(
-    features: Any, row0: int, groups: Any, q0: int, q1: int, out: Any, change: Any, at: int, scale: float
-) -> None:
-    """Weights += scale * sum_r x_r change(r, :) of one side, as `add_statistics`, for changes that are nowhere zero.
+def add_side(side: Any, m: int, s: int, out: Any, change: Any, scale: float) -> None:
+    """Weights += scale * sum_r x_r change(r, :) of one side, as `add_statistics`, for changes that are nowhere zero."""
+    groups, features = side.groups, side.features
+    row0, at = side.first_row[m], side.at
+    for q in range(side.first_group[s], side.first_group[s + 1]):
+        place = at + groups[q].at
+        moved = change[place : place + groups[q].block_end - groups[q].block]
+        add_blocks(features, row0 + groups[q].row, out, groups[q].block, moved, scale)
+
+
+@inner
+def add_blocks(features: Any, row: int, out: Any, low: int, moved: Any, scale: float) -> None:
+    """Weights of the blocks from `low` on += scale * x_row moved.
 
     Of weights behind a kernel only the coefficients are written, since the scores of a sum are found at once.
     """
     indptr, indices, data, dense, n = (
-        features.indptr,
-        features.indices,
-        features.data,
-        features.dense,
-        len(features.gram),
-    )
-    for q in range(q0, q1):
-        row, low, high, place = (
-            row0 + groups[q, G_ROW],
-            groups[q, G_BLOCK],
-            groups[q, G_BLOCK_END],
-            at + groups[q, G_AT],
-        )
-        moved = change[place : place + high - low]
-        if n > 0:
-            add_scaled(out[n + row, low:high], moved, scale)
-        elif len(indptr) > 1:
-            for k in range(indptr[row], indptr[row + 1]):
-                add_scaled(out[indices[k], low:high], moved, scale * data[k])
-        else:
-            for column in range(dense.shape[1]):
-                add_scaled(out[column, low:high], moved, scale * dense[row, column])
+        features.indptr, features.indices, features.data, features.dense, len(features.gram),
+    )  # fmt: skip
+    high = low + len(moved)
+    if n > 0:
+        add_scaled(out[n + row, low:high], moved, scale)
+    elif len(indptr) > 1:
+        for k in range(indptr[row], indptr[row + 1]):
+            add_scaled(out[indices[k], low:high], moved, scale * data[k])
+    else:
+        for column in range(dense.shape[1]):
+            add_scaled(out[column, low:high], moved, scale * dense[row, column])
 
 
 @inner
@@ -67,6 +59,5 @@ def template_scores(features: Any, row: int, w_f: Any, blocks: Any, fixed: Any, 
 
 @kernel
 def add_one_row(features: Any, row: int, out: Any, change: Any) -> None:
-    """Weights += x_row change, as a group of one member that has all blocks."""
-    group = np.array([[0, 1, 0, 0, len(change), 0]])
-    add_side(features, row, group, 0, 1, out, change, 0, 1.0)
+    """Weights += x_row change, of all blocks."""
+    add_blocks(features, row, out, 0, change, 1.0)

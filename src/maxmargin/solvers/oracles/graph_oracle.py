@@ -18,41 +18,18 @@ from maxmargin.inference import Engine, batches, engine
 from maxmargin.inference.choice import choose_oracle
 from maxmargin.inference.contract import MapResult, Relaxed
 from maxmargin.inference.graph_cut import network
-from maxmargin.inference.trees import T_TABLE, schedule
+from maxmargin.inference.trees import schedule
 from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.features import Features
-from maxmargin.problems.layout import (
-    F_TABLE,
-    F_TEMPLATE,
-    G_AT,
-    G_BLOCK,
-    G_FIRST,
-    G_LAST,
-    K_START,
-    L_BUFFER,
-    L_SLOTS,
-    L_STATES,
-    L_TABLE,
-    L_TABLES,
-    L_VARIABLES,
-    S_FACTOR_GROUPS,
-    S_FACTORS,
-    S_VARIABLE_GROUPS,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    VARIABLES,
-)
+from maxmargin.problems.statistics import FactorRoom, n_groups, plane_of_labels, project_example
 from maxmargin.solvers.oracles.compiled import (
     CutOracle,
     Given,
     TreeOracle,
     find_plane,
-    labels_plane,
     marginals_plane,
-    oracle_room,
-    project_example,
+    workspace,
 )
 
 
@@ -88,9 +65,7 @@ class GraphOracle:
     def view_work(self) -> float:
         """Operations of one look at an example without the oracle, on average: to project the weights onto it."""
         p = self.problem
-        rows = np.diff(p.arrays.structures[:, [S_VARIABLE_GROUPS, S_FACTOR_GROUPS]], axis=0)[p.structure_of].mean(
-            axis=0
-        )
+        rows = n_groups(p)[p.structure_of].mean(axis=0)
         sides = (p.n_variable_blocks, p.variable_features), (p.n_factor_blocks, p.factor_features)
         return float(sum(n * blocks * row_entries(features) for n, (blocks, features) in zip(rows, sides, strict=True)))
 
@@ -108,16 +83,17 @@ class GraphOracle:
         if len(examples) == 0:
             return found
         if self.compiled is not None:
-            features = p.variable_features.arrays, p.factor_features.arrays
-            ask(p.arrays, *features, w_v, w_f, self.compiled, examples, found)
+            largest = p.arrays.largest
+            ask(p.batch, w_v, w_f, self.compiled, workspace(largest, self.compiled.room(largest)), examples, found)
             return found
         part = p.take(examples)
         scores = part.scores_of((w_v, w_f), loss_augmented=True)
         if self.relaxes:
             relaxed: Relaxed = self.engine.relax(part, scores)  # type: ignore[attr-defined]
-            planes_of_marginals(part.arrays, relaxed.variables, relaxed.factors, found)
+            work = workspace(part.arrays.largest)
+            planes_of_marginals(part.batch, work, relaxed.variables, relaxed.factors, found)
         else:
-            planes_of_labels(part.arrays, self.engine.maximise(part, scores).labels, found)
+            write_planes(part, self.engine.maximise(part, scores).labels, found)
         return found
 
     def with_given(self, planes: Given) -> Given | TreeOracle | CutOracle:
@@ -134,12 +110,12 @@ class GraphOracle:
         scores = part.scores_of((w_v, w_f), loss_augmented=True)
         best = self.engine.maximise(part, scores)
         found = self.room(len(examples))
-        planes_of_labels(part.arrays, best.labels, found)
+        write_planes(part, best.labels, found)
         return found, best.bounds - part.labeling_scores(scores, part.labels)
 
     def room(self, n: int) -> Given:
         """Room for the planes of n examples."""
-        room = n * 2 * int(self.problem.arrays.largest[L_BUFFER])
+        room = n * 2 * int(self.problem.arrays.largest.buffer)
         return Given(np.zeros(n + 1, np.int64), np.empty(room, np.int32), np.empty(room), np.empty(n))
 
     def hinges(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
@@ -148,6 +124,13 @@ class GraphOracle:
             self.problem, self.problem.flat_weights(w_v, w_f), _Hinges(self.engine), threads, loss_augmented=True
         )
         return found.bounds if self.certificate != "none" else found.values
+
+
+def write_planes(part: FactorGraphs, labels: NDArray[np.int32], found: Given) -> None:
+    """The planes of one labeling of every example."""
+    largest = part.arrays.largest
+    own = FactorRoom(np.empty(largest.slots, np.int32), np.empty(2 * largest.table))
+    planes_of_labels(part.batch, workspace(largest), own, labels, found)
 
 
 def tree_oracle(problem: FactorGraphs) -> TreeOracle:
@@ -161,14 +144,14 @@ def tree_oracle(problem: FactorGraphs) -> TreeOracle:
     if not all(runs) or len(a.factor_scores) or not templates:
         return TreeOracle(plan, False)
     # Where each factor's table begins among its structure's statistics.
-    group = np.repeat(np.arange(len(a.factor_groups)), a.factor_groups[:, G_LAST] - a.factor_groups[:, G_FIRST])
-    first_block = a.factor_block[a.factor_kinds[a.factors[:, F_TEMPLATE], K_START]]
-    place = a.factor_groups[group, G_AT] + first_block - a.factor_groups[group, G_BLOCK]
-    owner = np.repeat(np.arange(len(problem.structures)), np.diff(a.structures[:, S_FACTORS]))
+    group = np.repeat(np.arange(len(a.factor_groups)), a.factor_groups.last - a.factor_groups.first)
+    first_block = a.factor_block[a.factor_kinds[a.factors.template].start]
+    place = a.factor_groups[group].at + first_block - a.factor_groups[group].block
+    owner = np.repeat(np.arange(len(problem.structures)), np.diff(a.structures.factors))
     steps = plan.steps.copy()
-    by_table = np.argsort(owner * (a.factors[:, F_TABLE].max() + 1) + a.factors[:, F_TABLE])
-    by_step = np.argsort(owner * (steps[:, T_TABLE].max() + 1) + steps[:, T_TABLE])
-    steps[by_step, T_TABLE] = place[by_table]
+    by_table = np.argsort(owner * (a.factors.table.max() + 1) + a.factors.table)
+    by_step = np.argsort(owner * (steps.table.max() + 1) + steps.table)
+    steps.table[by_step] = place[by_table]
     return TreeOracle(plan._replace(steps=steps), True)
 
 
@@ -194,51 +177,33 @@ def row_entries(features: Features) -> float:
 
 
 @kernel
-def ask(g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, oracle: Any, chosen: Any, found: Any) -> None:
+def ask(batch: Any, w_v: Any, w_f: Any, oracle: Any, work: Any, chosen: Any, found: Any) -> None:
     """Planes of the chosen examples by an oracle that is compiled."""
-    examples, structures, v_groups, f_groups = g.examples, g.structures, g.variable_groups, g.factor_groups
     start, index, value, ell = found.start, found.entry, found.value, found.ell
-    largest = g.largest
-    half = largest[L_BUFFER]
-    z, tally = np.empty(2 * half), np.zeros(2 * half)
-    touched = np.empty(2 * (largest[L_VARIABLES] + largest[L_TABLES]), np.int32)
-    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    labels = np.empty(largest[L_VARIABLES], np.int32)
-    room = oracle_room(oracle, largest)
     for k in range(len(chosen)):
-        m = chosen[k]
-        s = examples[m, STRUCTURE]
-        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
-        n, ell[k] = find_plane(
-            oracle, room, k, m, s, g, half, z, theta_v, theta_f, labels, tally, touched, index, value, start[k]
-        )  # fmt: skip
+        project_example(batch, chosen[k], w_v, w_f, work.z)
+        n, ell[k] = find_plane(oracle, batch, work, k, chosen[k], index, value, start[k])
         start[k + 1] = start[k] + n
 
 
 @kernel
-def planes_of_labels(g: Any, labels: Any, found: Any) -> None:
+def planes_of_labels(batch: Any, work: Any, own: Any, labels: Any, found: Any) -> None:
     """Planes of one labeling of every example."""
-    examples, half = g.examples, g.largest[L_BUFFER]
+    examples, tally, touched = batch.graphs.examples, work.tally, work.touched
     start, index, value, ell = found.start, found.entry, found.value, found.ell
-    touched, tally = np.empty(2 * (g.largest[L_VARIABLES] + g.largest[L_TABLES]), np.int32), np.zeros(2 * half)
-    own_labels, own_statistics = np.empty(g.largest[L_SLOTS], np.int32), np.empty(2 * g.largest[L_TABLE])
     for m in range(len(ell)):
-        n, ell[m] = labels_plane(
-            m, examples[m, STRUCTURE], g, half, labels, examples[m, VARIABLES], tally, touched, index, value, start[m],
-            g.structured, own_labels, own_statistics,
-        )  # fmt: skip
+        n, ell[m] = plane_of_labels(
+            batch, m, labels, examples[m].variables, tally, touched, index, value, start[m], own
+        )
         start[m + 1] = start[m] + n
 
 
 @kernel
-def planes_of_marginals(g: Any, mu: Any, table: Any, found: Any) -> None:
+def planes_of_marginals(batch: Any, work: Any, mu: Any, table: Any, found: Any) -> None:
     """Planes of the marginals of every example."""
-    examples, half = g.examples, g.largest[L_BUFFER]
+    examples = batch.graphs.examples
     start, index, value, ell = found.start, found.entry, found.value, found.ell
-    truth_v, truth_f, tally = np.zeros(g.largest[L_STATES]), np.zeros(g.largest[L_TABLES]), np.zeros(2 * half)
     for m in range(len(ell)):
-        n, ell[m] = marginals_plane(
-            m, examples[m, STRUCTURE], g, half, mu[examples[m, STATES] : examples[m + 1, STATES]],
-            table[examples[m, TABLES] : examples[m + 1, TABLES]], truth_v, truth_f, tally, index, value, start[m],
-        )  # fmt: skip
+        mu_v, mu_f = mu[examples[m].states : examples[m + 1].states], table[examples[m].tables : examples[m + 1].tables]
+        n, ell[m] = marginals_plane(batch, work, m, mu_v, mu_f, index, value, start[m])
         start[m + 1] = start[m] + n

@@ -38,25 +38,9 @@ from maxmargin.jit import inner, kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import Features, KernelFeatures, add_row, score_row
-from maxmargin.problems.layout import (
-    F_ROW,
-    G_AT,
-    G_BLOCK,
-    G_BLOCK_END,
-    G_ROW,
-    K_SIZE,
-    K_START,
-    L_BUFFER,
-    L_STATES,
-    L_TABLES,
-    L_VARIABLES,
-    S_FACTOR_GROUPS,
-    S_VARIABLE_GROUPS,
-    STRUCTURE,
-    V_ROW,
-)
 from maxmargin.problems.python_problem import PythonProblem
-from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, find_plane, oracle_room, project_example
+from maxmargin.problems.statistics import project_example
+from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, find_plane
 from maxmargin.solvers.oracles.max_oracle import FactorGraphOracle, MaxOracle, oracle_of
 from maxmargin.solvers.planes.cache import PlaneCache, keep_plane
 from maxmargin.solvers.planes.vectors import erase, nonzeros
@@ -201,7 +185,7 @@ class GraphJointOracle(JointOracle):
         w_v, w_f = problem.working_weights()
         self.shapes = w_v.shape, w_f.shape
         self.blocks = np.array([w_v.shape[1], w_v.shape[1] + w_f.shape[1]])
-        self.widest = 2 * int(problem.arrays.largest[L_BUFFER])
+        self.widest = 2 * int(problem.arrays.largest.buffer)
         # Entries of the features in the columns before each, so that threads can share them evenly.
         entries = self.features[0].indices if len(self.features[0].indptr) > 1 else np.arange(w_v.shape[0])
         self.used = np.concatenate([[0], np.cumsum(np.bincount(entries, minlength=w_v.shape[0]))])
@@ -212,7 +196,7 @@ class GraphJointOracle(JointOracle):
         oracle = self.oracle.graph.compiled or NOTHING_GIVEN
         u, none = self.split(np.zeros(self.size)), np.empty(0)
         remember(
-            problem.arrays, *self.features, *u, oracle, np.empty(0, np.int64), nothing, 0, self.blocks, 0,
+            problem.batch, *u, oracle, self.oracle.workspace(oracle), np.empty(0, np.int64), nothing, 0, self.blocks, 0,
             np.empty(0, np.int32), none,
         )  # fmt: skip
 
@@ -234,7 +218,8 @@ class GraphJointOracle(JointOracle):
         w_v, w_f = self.split(u)
         for chosen, oracle, known in self.oracle.answers(w_v, w_f, first, end):
             first += remember(
-                self.problem.arrays, *self.features, w_v, w_f, oracle, chosen, cache, shard, self.blocks, now, picks, hinges
+                self.problem.batch, w_v, w_f, oracle, self.oracle.workspace(oracle), chosen, cache, shard, self.blocks, now, picks,
+                hinges,
             )  # fmt: skip
             if known is not None:
                 bounds[chosen] = known
@@ -246,7 +231,7 @@ class GraphJointOracle(JointOracle):
         self, u: NDArray[np.float64], cache: PlaneCache, begin: int, end: int, now: int, picks: Any, hinges: Any
     ) -> None:
         """Pick the best cached plane of some examples."""
-        half = int(self.problem.arrays.largest[L_BUFFER])
+        half = int(self.problem.arrays.largest.buffer)
         recall(cache, *self.features, *self.split(u), self.blocks, half, begin, end, now, picks, hinges)
 
     def add(self, cache: PlaneCache, picks: NDArray[np.int32], out: NDArray[np.float64], threads: int) -> float:
@@ -301,8 +286,8 @@ class SingleJointOracle(GraphJointOracle):
         if self.keeps or self.oracle.graph.compiled is None:
             return super().find(u, cache, threads, now)
         a, hinges = self.problem.arrays, np.empty(self.n_examples)
-        start = a.variable_kinds[a.variables[0, 0], K_START]
-        blocks = a.variable_block[start : start + a.variable_kinds[a.variables[0, 0], K_SIZE]]
+        start = a.variable_kinds[a.variables[0].template].start
+        blocks = a.variable_block[start : start + a.variable_kinds[a.variables[0].template].entries]
         w_v, _ = self.split(u)
 
         def sum_of(begin: int, end: int) -> tuple[float, NDArray[np.float64]]:
@@ -369,7 +354,7 @@ def add_singles(
     n_states, width = len(blocks), w.shape[1]
     z, one, total = np.empty(width), np.ones(1), 0.0
     for m in range(begin, end):
-        row, own, at = examples[m, V_ROW], labels[m], m * n_states
+        row, own, at = examples[m].variable_row, labels[m], m * n_states
         score_row(features, row, w, 0, width, z, 0)
         base = z[blocks[own]] if blocks[own] >= 0 else 0.0
         best, top = own, 0.0
@@ -391,47 +376,42 @@ def add_singles(
 
 @kernel
 def remember(
-    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, oracle: Any, chosen: Any, cache: Any, shard: int, blocks: Any,
-    now: int, picks: Any, hinges: Any,
+    batch: Any, w_v: Any, w_f: Any, oracle: Any, work: Any, chosen: Any, cache: Any, shard: int, blocks: Any, now: int, picks: Any,
+    hinges: Any,
 ) -> int:  # fmt: skip
     """Find the planes of the chosen examples, and put them into the cache; returns how many were done before it was full."""
+    g, half = batch.graphs, batch.factors.at
     examples, structures, v_groups, f_groups = g.examples, g.structures, g.variable_groups, g.factor_groups
-    n_planes, c_ell, c_start, c_size, c_used, c_key, c_at, c_value, segment, filled = cache
-    largest = g.largest
-    half = largest[L_BUFFER]
-    z, tally = np.empty(2 * half), np.zeros(2 * half)
-    touched = np.empty(2 * (largest[L_VARIABLES] + largest[L_TABLES]), np.int32)
-    index, value, key = np.empty(2 * half, np.int32), np.empty(2 * half), np.empty(2 * half, np.int64)
-    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    labels = np.empty(largest[L_VARIABLES], np.int32)
-    room = oracle_room(oracle, largest)
+    n_planes, c_ell, c_start, c_size, c_used, c_key, c_at, c_value, segment, filled = (
+        cache.n_planes, cache.ell, cache.start, cache.size, cache.used, cache.key, cache.at, cache.value, cache.segment,
+        cache.filled,
+    )  # fmt: skip
+    z, index, value, key = work.z, work.index, work.value, np.empty(2 * half, np.int64)
     for k in range(len(chosen)):
         m = chosen[k]
-        s = examples[m, STRUCTURE]
-        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
-        n, ell = find_plane(
-            oracle, room, k, m, s, g, half, z, theta_v, theta_f, labels, tally, touched, index, value, 0
-        )  # fmt: skip
+        s = examples[m].structure
+        project_example(batch, m, w_v, w_f, z)
+        n, ell = find_plane(oracle, batch, work, k, m, index, value, 0)
         slope = ell
         for e in range(n):
             slope -= value[e] * z[index[e]]
         hinges[m], picks[m] = max(slope, 0.0), -1
         # Otherwise the truth is at least as good, which has a plane of zeros.
         if slope > 0.0:
-            v, f = structures[s, S_VARIABLE_GROUPS], structures[s, S_FACTOR_GROUPS]
+            v, f = structures[s].variable_groups, structures[s].factor_groups
             for e in range(n):
                 i = index[e]
                 # Entries come in the order of the groups, so the group only moves on.
                 if i < half:
-                    while i >= v_groups[v, G_AT] + v_groups[v, G_BLOCK_END] - v_groups[v, G_BLOCK]:
+                    while i >= v_groups[v].at + v_groups[v].block_end - v_groups[v].block:
                         v += 1
-                    row, block = examples[m, V_ROW] + v_groups[v, G_ROW], i - v_groups[v, G_AT] + v_groups[v, G_BLOCK]
+                    row, block = examples[m].variable_row + v_groups[v].row, i - v_groups[v].at + v_groups[v].block
                 else:
                     i -= half
-                    while i >= f_groups[f, G_AT] + f_groups[f, G_BLOCK_END] - f_groups[f, G_BLOCK]:
+                    while i >= f_groups[f].at + f_groups[f].block_end - f_groups[f].block:
                         f += 1
-                    row = examples[m, F_ROW] + f_groups[f, G_ROW]
-                    block = blocks[0] + i - f_groups[f, G_AT] + f_groups[f, G_BLOCK]
+                    row = examples[m].factor_row + f_groups[f].row
+                    block = blocks[0] + i - f_groups[f].at + f_groups[f].block
                 key[e] = row * blocks[1] + block
             slot = keep_plane(
                 m, n, key, index, value, ell, now, shard, n_planes, c_ell, c_start, c_size, c_used, c_key, c_at, c_value, segment,
@@ -464,7 +444,9 @@ def recall(
 ) -> None:  # fmt: skip
     """Pick the best cached plane of the examples from begin to end, or none, which is the truth."""
     z, seen = np.empty(2 * half), np.full(2 * half, -1)
-    n_planes, c_ell, c_start, c_size, c_used, c_key, c_at, c_value, _, _ = cache
+    n_planes, c_ell, c_start, c_size, c_used, c_key, c_at, c_value = (
+        cache.n_planes, cache.ell, cache.start, cache.size, cache.used, cache.key, cache.at, cache.value,
+    )  # fmt: skip
     n_variable_blocks, n_blocks = blocks
     for m in range(begin, end):
         best, top = -1, 0.0
@@ -562,7 +544,10 @@ def remember_rows(
     cache: Any, shard: int, chosen: Any, starts: Any, indices: Any, data: Any, ell: Any, u: Any, now: int, picks: Any, hinges: Any
 ) -> int:  # fmt: skip
     """Put planes given as rows into the cache; returns how many were done before it was full."""
-    n_planes, c_ell, c_start, c_size, c_used, c_key, c_at, c_value, segment, filled = cache
+    n_planes, c_ell, c_start, c_size, c_used, c_key, c_at, c_value, segment, filled = (
+        cache.n_planes, cache.ell, cache.start, cache.size, cache.used, cache.key, cache.at, cache.value, cache.segment,
+        cache.filled,
+    )  # fmt: skip
     for k in range(len(chosen)):
         m, first, last = chosen[k], starts[k], starts[k + 1]
         slope = ell[k]
@@ -583,7 +568,9 @@ def remember_rows(
 @kernel
 def recall_rows(cache: Any, u: Any, begin: int, end: int, now: int, picks: Any, hinges: Any) -> None:
     """Pick the best cached plane of the examples from begin to end, or none, which is the truth."""
-    n_planes, c_ell, c_start, c_size, c_used, c_key, _, c_value, _, _ = cache
+    n_planes, c_ell, c_start, c_size, c_used, c_key, c_value = (
+        cache.n_planes, cache.ell, cache.start, cache.size, cache.used, cache.key, cache.value,
+    )  # fmt: skip
     for m in range(begin, end):
         best, top = -1, 0.0
         for a in range(n_planes[m]):
@@ -600,7 +587,7 @@ def recall_rows(cache: Any, u: Any, begin: int, end: int, now: int, picks: Any, 
 @kernel
 def add_rows(cache: Any, weight: Any, picks: Any, out: Any) -> float:
     """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
-    _, c_ell, c_start, c_size, _, c_key, _, c_value, _, _ = cache
+    c_ell, c_start, c_size, c_key, c_value = cache.ell, cache.start, cache.size, cache.key, cache.value
     total = 0.0
     for m in range(len(picks)):
         a = picks[m]

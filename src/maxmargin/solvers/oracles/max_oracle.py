@@ -26,24 +26,9 @@ from maxmargin.inference import Engine
 from maxmargin.jit import inner, kernel
 from maxmargin.parallel.threads import map_shards, pause
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.layout import (
-    F_ROW,
-    G_AT,
-    G_BLOCK,
-    G_BLOCK_END,
-    G_ROW,
-    L_BUFFER,
-    L_STATES,
-    L_TABLES,
-    L_VARIABLES,
-    S_FACTOR_GROUPS,
-    S_VARIABLE_GROUPS,
-    STRUCTURE,
-    V_ROW,
-)
 from maxmargin.problems.python_problem import PythonProblem
-from maxmargin.problems.statistics import add_statistics
-from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, find_plane, oracle_room, project_example
+from maxmargin.problems.statistics import add_example, project_example
+from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Work, find_plane, workspace
 from maxmargin.solvers.oracles.graph_oracle import GraphOracle
 from maxmargin.solvers.oracles.slack_rescaling import SlackOracle
 
@@ -127,7 +112,6 @@ class FactorGraphOracle:
         if not loss_augmented:
             problem = problem.without_losses()
         self.problem = problem
-        self.features = problem.variable_features.arrays, problem.factor_features.arrays
         self.graph = GraphOracle(problem, engine) if rescaling == "margin" else SlackOracle(problem, engine)
         self.n_examples, self.n_weights, self.weight = problem.n_examples, problem.n_weights, problem.arrays.weight
         self.certificate, self.reason, self.name = self.graph.certificate, self.graph.reason, self.graph.engine.name
@@ -138,7 +122,13 @@ class FactorGraphOracle:
         self.shards = list(itertools.pairwise(cuts))
         # Kernels are compiled before any clock starts: called with nothing to do.
         w, nothing = problem.working_weights(), np.empty(0, np.int64)
-        add_planes(problem.arrays, *self.features, *w, self.graph.compiled or NOTHING_GIVEN, nothing, *w, np.empty(0))
+        oracle = self.graph.compiled or NOTHING_GIVEN
+        add_planes(problem.batch, *w, oracle, self.workspace(oracle), nothing, *w, np.empty(0))
+
+    def workspace(self, oracle: Any) -> Work:
+        """Room for a shard."""
+        largest = self.problem.arrays.largest
+        return workspace(largest, oracle.room(largest))
 
     def mean_plane(self, w: NDArray[np.float64], threads: int) -> MeanPlane:
         """The mean of the planes of largest slope at w."""
@@ -149,7 +139,7 @@ class FactorGraphOracle:
             out, ell = p.working_weights(), 0.0
             for chosen, oracle, bounds in self.answers(w_v, w_f, begin, end):
                 at = hinges[chosen[0] : chosen[-1] + 1]
-                ell += add_planes(p.arrays, *self.features, w_v, w_f, oracle, chosen, *out, at)
+                ell += add_planes(p.batch, w_v, w_f, oracle, self.workspace(oracle), chosen, *out, at)
                 if bounds is not None:
                     at[:] = bounds
             return ell, *out
@@ -168,9 +158,9 @@ class FactorGraphOracle:
         starts = np.zeros(len(chosen) + 1, np.int64)
         indices, data = np.empty(0, np.int64), np.empty(0)
         blocks = np.array([p.variable_features.shape[1], p.factor_features.shape[1], p.n_variable_blocks])
-        write_rows(p.arrays, *self.features, chosen, found, blocks, starts, indices, data)
+        write_rows(p.batch, chosen, found, blocks, starts, indices, data)
         indices, data = np.empty(starts[-1], np.int64), np.empty(starts[-1])
-        write_rows(p.arrays, *self.features, chosen, found, blocks, starts, indices, data)
+        write_rows(p.batch, chosen, found, blocks, starts, indices, data)
         psi = sp.csr_array((data, indices, starts), (len(chosen), self.n_weights))
         psi.sum_duplicates()
         return _or_truth(psi, found.ell, found.ell - psi @ w)
@@ -183,7 +173,7 @@ class FactorGraphOracle:
             yield np.arange(begin, end), self.graph.compiled, None
             return
         p = self.problem
-        size = max(1, _ENTRIES // (2 * int(p.arrays.largest[L_BUFFER]) + 1))
+        size = max(1, _ENTRIES // (2 * int(p.arrays.largest.buffer) + 1))
         for first in range(begin, end, size):
             pause()
             chosen = np.arange(first, min(first + size, end))
@@ -235,28 +225,15 @@ def _or_truth(psi: Any, ell: NDArray[np.float64], slope: NDArray[np.float64]) ->
 
 @kernel
 def add_planes(
-    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, oracle: Any, chosen: Any, out_v: Any, out_f: Any, hinges: Any
-) -> float:  # fmt: skip
+    batch: Any, w_v: Any, w_f: Any, oracle: Any, work: Any, chosen: Any, out_v: Any, out_f: Any, hinges: Any
+) -> float:
     """Add weight_m psi_m of the planes of largest slope to out; returns the sum of weight_m ell_m."""
-    examples, structures, v_groups, f_groups, weight = (
-        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
-    )  # fmt: skip
-    largest = g.largest
-    half = largest[L_BUFFER]
-    z, tally, change = np.empty(2 * half), np.zeros(2 * half), np.zeros(2 * half)
-    touched = np.empty(2 * (largest[L_VARIABLES] + largest[L_TABLES]), np.int32)
-    index, value = np.empty(2 * half, np.int32), np.empty(2 * half)
-    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    labels = np.empty(largest[L_VARIABLES], np.int32)
-    room = oracle_room(oracle, largest)
+    weight, z, change, index, value = batch.graphs.weight, work.z, work.change, work.index, work.value
     total = 0.0
     for k in range(len(chosen)):
         m = chosen[k]
-        s = examples[m, STRUCTURE]
-        project_example(m, s, examples, structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f, z)
-        n, ell = find_plane(
-            oracle, room, k, m, s, g, half, z, theta_v, theta_f, labels, tally, touched, index, value, 0
-        )  # fmt: skip
+        project_example(batch, m, w_v, w_f, z)
+        n, ell = find_plane(oracle, batch, work, k, m, index, value, 0)
         slope = ell
         for e in range(n):
             slope -= value[e] * z[index[e]]
@@ -266,14 +243,7 @@ def add_planes(
             total += weight[m] * ell
             for e in range(n):
                 change[index[e]] = value[e]
-            add_statistics(
-                v_features, examples[m, V_ROW], v_groups, structures[s, S_VARIABLE_GROUPS],
-                structures[s + 1, S_VARIABLE_GROUPS], out_v, change, 0, weight[m],
-            )  # fmt: skip
-            add_statistics(
-                f_features, examples[m, F_ROW], f_groups, structures[s, S_FACTOR_GROUPS],
-                structures[s + 1, S_FACTOR_GROUPS], out_f, change, half, weight[m],
-            )  # fmt: skip
+            add_example(batch, m, change, weight[m], out_v, out_f)
             for e in range(n):
                 change[index[e]] = 0.0
     return total
@@ -298,33 +268,32 @@ def write_row(features: Any, row: int, base: int, value: float, indices: Any, da
 
 
 @kernel
-def write_rows(
-    g: Any, v_features: Any, f_features: Any, chosen: Any, found: Any, blocks: Any, starts: Any, indices: Any, data: Any
-) -> None:
+def write_rows(batch: Any, chosen: Any, found: Any, blocks: Any, starts: Any, indices: Any, data: Any) -> None:
     """Planes in flat weights, as CSR whose entries may repeat; counts them only, into `starts`, where there is no room.
 
     ``blocks`` are the features of a variable's and of a factor's block, and how many blocks variables have.
     """
+    g, v_features, f_features = batch.graphs, batch.variables.features, batch.factors.features
     examples, structures, v_groups, f_groups = g.examples, g.structures, g.variable_groups, g.factor_groups
-    start, entry, value, half = found.start, found.entry, found.value, g.largest[L_BUFFER]
+    start, entry, value, half = found.start, found.entry, found.value, batch.factors.at
     at = 0
     for k in range(len(chosen)):
         m = chosen[k]
-        s = examples[m, STRUCTURE]
-        v, f = structures[s, S_VARIABLE_GROUPS], structures[s, S_FACTOR_GROUPS]
+        s = examples[m].structure
+        v, f = structures[s].variable_groups, structures[s].factor_groups
         for e in range(start[k], start[k + 1]):
             i = entry[e]
             # Entries come in the order of the groups, so the group only moves on.
             if i < half:
-                while i >= v_groups[v, G_AT] + v_groups[v, G_BLOCK_END] - v_groups[v, G_BLOCK]:
+                while i >= v_groups[v].at + v_groups[v].block_end - v_groups[v].block:
                     v += 1
-                block = i - v_groups[v, G_AT] + v_groups[v, G_BLOCK]
-                row, base = examples[m, V_ROW] + v_groups[v, G_ROW], block * blocks[0]
+                block = i - v_groups[v].at + v_groups[v].block
+                row, base = examples[m].variable_row + v_groups[v].row, block * blocks[0]
                 at = write_row(v_features, row, base, value[e], indices, data, at)
             else:
-                while i - half >= f_groups[f, G_AT] + f_groups[f, G_BLOCK_END] - f_groups[f, G_BLOCK]:
+                while i - half >= f_groups[f].at + f_groups[f].block_end - f_groups[f].block:
                     f += 1
-                block = i - half - f_groups[f, G_AT] + f_groups[f, G_BLOCK]
-                row, base = examples[m, F_ROW] + f_groups[f, G_ROW], blocks[0] * blocks[2] + block * blocks[1]
+                block = i - half - f_groups[f].at + f_groups[f].block
+                row, base = examples[m].factor_row + f_groups[f].row, blocks[0] * blocks[2] + block * blocks[1]
                 at = write_row(f_features, row, base, value[e], indices, data, at)
         starts[k + 1] = at

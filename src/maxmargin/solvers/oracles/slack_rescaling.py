@@ -33,21 +33,9 @@ from maxmargin.inference import Engine
 from maxmargin.inference.exhaustive import Exhaustive, joint_states
 from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import (
-    F_TABLE,
-    FACTORS,
-    L_VARIABLES,
-    S_FACTORS,
-    S_VARIABLES,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_STATE,
-    VARIABLES,
-    joint_state,
-)
+from maxmargin.problems.layout import joint_state
 from maxmargin.solvers.oracles.compiled import Given
-from maxmargin.solvers.oracles.graph_oracle import GraphOracle, planes_of_labels
+from maxmargin.solvers.oracles.graph_oracle import GraphOracle, write_planes
 
 #: Labelings of an example up to which all are tried.
 _FEW = 4096
@@ -85,7 +73,7 @@ class SlackOracle(GraphOracle):
         else:
             labels, bounds = self.search(part, scores, truth)
         found = self.room(len(examples))
-        planes_of_labels(part.arrays, labels, found)
+        write_planes(part, labels, found)
         loss = part.labeling_losses(labels)
         found.value[: found.start[-1]] *= np.repeat(loss, np.diff(found.start))
         found.ell[:] = loss * (1.0 + found.ell - loss)
@@ -152,16 +140,16 @@ def try_all(g: Any, v_scores: Any, f_scores: Any, truth: Any, out: Any) -> None:
     """The labeling of largest loss (1 + score - truth) of every example, the truth first."""
     examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
     scope, kinds, slots, losses, own = g.scope, g.factor_kinds, g.slots, g.losses, g.labels
-    labels = np.empty(g.largest[L_VARIABLES], np.int32)
+    labels = np.empty(g.largest.variables, np.int32)
     for m in range(len(examples) - 1):
         s, first, states, tables = (
-            examples[m, STRUCTURE], examples[m, VARIABLES], examples[m, STATES], examples[m, TABLES],
+            examples[m].structure, examples[m].variables, examples[m].states, examples[m].tables,
         )  # fmt: skip
-        n, n_states = examples[m + 1, VARIABLES] - first, examples[m + 1, STATES] - states
+        n, n_states = examples[m + 1].variables - first, examples[m + 1].states - states
         v0, c0, n_factors = (
-            structures[s, S_VARIABLES],
-            structures[s, S_FACTORS],
-            examples[m + 1, FACTORS] - examples[m, FACTORS],
+            structures[s].variables,
+            structures[s].factors,
+            examples[m + 1].factors - examples[m].factors,
         )
         best = 0.0
         for i in range(n):
@@ -171,12 +159,12 @@ def try_all(g: Any, v_scores: Any, f_scores: Any, truth: Any, out: Any) -> None:
         while more:
             score, loss = -truth[m], 0.0
             for i in range(n):
-                at = states + variables[v0 + i, V_STATE] + labels[i]
+                at = states + variables[v0 + i].table + labels[i]
                 score += v_scores[at]
                 loss += losses[at]
             for c in range(n_factors):
                 score += f_scores[
-                    tables + factors[c0 + c, F_TABLE] + joint_state(c0 + c, 0, factors, scope, kinds, slots, labels)
+                    tables + factors[c0 + c].table + joint_state(c0 + c, 0, factors, scope, kinds, slots, labels)
                 ]
             # A forbidden labeling has a score of -inf, and its loss may be 0.
             if loss > 0.0 and loss * (1.0 + score) > best:
@@ -185,8 +173,8 @@ def try_all(g: Any, v_scores: Any, f_scores: Any, truth: Any, out: Any) -> None:
                     out[first + i] = labels[i]
             i = n - 1
             while i >= 0:
-                last = variables[v0 + i + 1, V_STATE] if i + 1 < n else n_states
-                if labels[i] + 1 < last - variables[v0 + i, V_STATE]:
+                last = variables[v0 + i + 1].table if i + 1 < n else n_states
+                if labels[i] + 1 < last - variables[v0 + i].table:
                     labels[i] += 1
                     break
                 labels[i] = 0

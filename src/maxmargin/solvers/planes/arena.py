@@ -17,21 +17,13 @@ is asked to grow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.jit import Struct, inner, kernel
-from maxmargin.problems.layout import (
-    F_ROW,
-    S_FACTOR_GROUPS,
-    S_VARIABLE_GROUPS,
-    STRUCTURE,
-    V_ROW,
-)
-from maxmargin.problems.statistics import add_statistics
+from maxmargin.problems.statistics import add_example
 
 #: Share of the last gap, and of the mean gap, at which a cached plane is good enough.
 ACCEPT, FLOOR = 0.25, 0.01
@@ -104,38 +96,6 @@ class PlaneStore(Struct):
         return grown._replace(n_planes=self.n_planes, entry=self.entry, value=self.value, filled=self.filled)
 
 
-@dataclass(kw_only=True)
-class PlaneFields:
-    """The arrays of a `PlaneStore` as fields of a solver's state, which a checkpoint writes one by one."""
-
-    n_planes: NDArray[np.int32]
-    alpha: NDArray[np.float64]
-    ell: NDArray[np.float64]
-    start: NDArray[np.int64]
-    size: NDArray[np.int32]
-    used: NDArray[np.int32]
-    gram: NDArray[np.float64]
-    entry: NDArray[np.int32]
-    value: NDArray[np.float64]
-    filled: NDArray[np.int64]
-    n_cached: int = 0
-
-    @property
-    def store(self) -> PlaneStore:
-        """The planes as kernels see them."""
-        return PlaneStore(*(getattr(self, name) for name in PlaneStore._fields))
-
-    @store.setter
-    def store(self, planes: PlaneStore) -> None:
-        for name in PlaneStore._fields:
-            setattr(self, name, getattr(planes, name))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the dual state: planes, their masses and products."""
-        return self.store.nbytes
-
-
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
@@ -152,12 +112,13 @@ def _compact(start: Any, size: Any, index: Any, value: Any, new_start: Any, new_
 
 
 @inner
-def plane_slopes(
-    m: int, count: Any, alpha: Any, ell: Any, start: Any, size: Any, index: Any, value: Any, z: Any, v: Any
-) -> tuple[float, float]:
+def plane_slopes(store: Any, m: int, z: Any, v: Any) -> tuple[float, float]:
     """v_a of all planes of block m; returns their mean under alpha and the largest."""
+    alpha, ell, start, size, index, value = (
+        store.alpha, store.ell, store.start, store.size, store.entry, store.value,
+    )  # fmt: skip
     mean, top = 0.0, -np.inf
-    for a in range(count[m]):
+    for a in range(store.n_planes[m]):
         slope = ell[m, a]
         for e in range(start[m, a], start[m, a] + size[m, a]):
             slope -= value[e] * z[index[e]]
@@ -168,24 +129,25 @@ def plane_slopes(
 
 
 @inner
-def free_slot(m: int, count: Any, alpha: Any, used: Any) -> int:
+def free_slot(store: Any, m: int) -> int:
     """Where the next plane of block m may go, or -1 if the block is crowded."""
-    if count[m] < alpha.shape[1]:
-        return int(count[m])
+    alpha, used, count = store.alpha, store.used, store.n_planes[m]
+    if count < alpha.shape[1]:
+        return int(count)
     chosen = -1
-    for a in range(1, count[m]):
+    for a in range(1, count):
         if alpha[m, a] == 0.0 and (chosen < 0 or used[m, a] < used[m, chosen]):
             chosen = a
     return chosen
 
 
 @inner
-def add_plane(
-    m: int, slot: int, ell_new: float, begin: int, n: int, u: Any, count: Any, alpha: Any, ell: Any, start: Any, size: Any,
-    gram: Any, index: Any, value: Any,
-) -> None:  # fmt: skip
-    """Put the plane whose n entries begin at index[begin] into a slot; u is K times the plane, for its Gram row."""
-    ell[m, slot], start[m, slot], size[m, slot], alpha[m, slot] = ell_new, begin, n, 0.0
+def add_plane(store: Any, m: int, slot: int, new_ell: float, begin: int, n: int, u: Any) -> None:
+    """Put the plane whose n entries begin at `begin` into a slot; u is K times the plane, for its Gram row."""
+    count, ell, start, size, gram, index, value = (
+        store.n_planes, store.ell, store.start, store.size, store.gram, store.entry, store.value,
+    )  # fmt: skip
+    ell[m, slot], start[m, slot], size[m, slot], store.alpha[m, slot] = new_ell, begin, n, 0.0
     count[m] = max(count[m], slot + 1)
     for a in range(count[m]):
         product = 0.0
@@ -196,13 +158,12 @@ def add_plane(
 
 
 @inner
-def improve_block(
-    m: int, n: int, kappa: float, v: Any, alpha: Any, gram: Any, moved: Any, tol: float, max_steps: int
-) -> float:
+def improve_block(store: Any, m: int, kappa: float, v: Any, moved: Any, tol: float, max_steps: int) -> float:
     """Pairwise steps: move mass from the worst plane that has some to the best, as far as f grows, until they differ by tol.
 
     `moved` gets the change of alpha; returns the gain in f, but for weight_m / M.
     """
+    n, alpha, gram = store.n_planes[m], store.alpha, store.gram
     gain = 0.0
     for a in range(n):
         moved[a] = 0.0
@@ -234,23 +195,14 @@ def improve_block(
 
 
 @inner
-def write_change(
-    m: int, n: int, moved: Any, start: Any, size: Any, index: Any, value: Any, change: Any, kappa: float, s: int, examples: Any,
-    structures: Any, v_groups: Any, f_groups: Any, v_features: Any, f_features: Any, half: int, w_v: Any, w_f: Any,
-) -> None:  # fmt: skip
+def write_change(batch: Any, store: Any, m: int, moved: Any, change: Any, kappa: float, w_v: Any, w_f: Any) -> None:
     """W += kappa sum_a moved(a) psi_a; `change` is zero, and is so again afterwards."""
+    n, start, size, index, value = store.n_planes[m], store.start, store.size, store.entry, store.value
     for a in range(n):
         if moved[a] != 0.0:
             for e in range(start[m, a], start[m, a] + size[m, a]):
                 change[index[e]] += moved[a] * value[e]
-    add_statistics(
-        v_features, examples[m, V_ROW], v_groups, structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS],
-        w_v, change, 0, kappa,
-    )  # fmt: skip
-    add_statistics(
-        f_features, examples[m, F_ROW], f_groups, structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS],
-        w_f, change, half, kappa,
-    )  # fmt: skip
+    add_example(batch, m, change, kappa, w_v, w_f)
     for a in range(n):
         if moved[a] != 0.0:
             for e in range(start[m, a], start[m, a] + size[m, a]):
@@ -258,55 +210,27 @@ def write_change(
 
 
 @kernel
-def weights_of_planes(
-    g: Any, v_features: Any, f_features: Any, store: Any, half: int, scale: float, w_v: Any, w_f: Any
-) -> float:
+def weights_of_planes(batch: Any, store: Any, scale: float, w_v: Any, w_f: Any) -> float:
     """Make w afresh from the planes, scale = 1 / (lam M); returns sum_m weight_m alpha_m . ell_m."""
-    count, alpha, ell, start, size, index, value = (
-        store.n_planes, store.alpha, store.ell, store.start, store.size, store.entry, store.value,
-    )  # fmt: skip
-    examples, structures, v_groups, f_groups, weight = (
-        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
-    )  # fmt: skip
-    change, mass = np.zeros(2 * half), np.empty(alpha.shape[1])
+    alpha, ell, weight = store.alpha, store.ell, batch.graphs.weight
+    change, mass = np.zeros(2 * batch.factors.at), np.empty(alpha.shape[1])
     w_v[:] = 0.0
     w_f[:] = 0.0
     total = 0.0
-    for m in range(len(count)):
+    for m in range(len(weight)):
         linear = 0.0
-        for a in range(count[m]):
+        for a in range(store.n_planes[m]):
             mass[a] = alpha[m, a]
             linear += alpha[m, a] * ell[m, a]
         total += weight[m] * linear
-        write_change(
-            m, count[m], mass, start, size, index, value, change, scale * weight[m], examples[m, STRUCTURE], examples,
-            structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f,
-        )  # fmt: skip
+        write_change(batch, store, m, mass, change, scale * weight[m], w_v, w_f)
     return total
 
 
 @kernel
-def add_moves(
-    g: Any,
-    v_features: Any,
-    f_features: Any,
-    store: Any,
-    order: Any,
-    moved: Any,
-    half: int,
-    scale: float,
-    w_v: Any,
-    w_f: Any,
-) -> None:
+def add_moves(batch: Any, store: Any, order: Any, moved: Any, scale: float, w_v: Any, w_f: Any) -> None:
     """W += sum over the examples of what their moves of mass do."""
-    examples, structures, v_groups, f_groups, weight = (
-        g.examples, g.structures, g.variable_groups, g.factor_groups, g.weight,
-    )  # fmt: skip
-    n_planes, start, size, entry, value = store.n_planes, store.start, store.size, store.entry, store.value
-    change = np.zeros(2 * half)
+    weight, change = batch.graphs.weight, np.zeros(2 * batch.factors.at)
     for k in range(len(order)):
         m = order[k]
-        write_change(
-            m, n_planes[m], moved[k], start, size, entry, value, change, scale * weight[m], examples[m, STRUCTURE], examples,
-            structures, v_groups, f_groups, v_features, f_features, half, w_v, w_f,
-        )  # fmt: skip
+        write_change(batch, store, m, moved[k], change, scale * weight[m], w_v, w_f)

@@ -20,41 +20,6 @@ import numpy as np
 
 from maxmargin.jit import inner, kernel
 from maxmargin.problems.features import add_row, score_row
-from maxmargin.problems.layout import (
-    F_ROW,
-    F_SCOPE,
-    F_TABLE,
-    F_TEMPLATE,
-    G_LAST,
-    G_ROW,
-    I_OUTER,
-    I_STRIDE,
-    I_TABLE,
-    K_ARITY,
-    K_SIZE,
-    K_SLOTS,
-    K_START,
-    L_BUFFER,
-    L_SLOTS,
-    L_STATES,
-    L_TABLE,
-    S_FACTOR_GROUPS,
-    S_FACTORS,
-    S_VARIABLE_GROUPS,
-    S_VARIABLES,
-    SLOT_OUTER,
-    SLOT_STATES,
-    SLOT_STRIDE,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_DEGREE,
-    V_INCIDENT,
-    V_ROW,
-    V_STATE,
-    V_TEMPLATE,
-    VARIABLES,
-)  # fmt: skip
 from maxmargin.problems.tables import slot_add, slot_sum
 
 
@@ -65,10 +30,10 @@ def random_blocks(
 ) -> None:  # fmt: skip
     """One Frank-Wolfe step on each drawn block; block a of an example is variable a, or factor a - n."""
     largest, n_examples = g.largest, len(g.weight)
-    buffer, moved = np.empty(largest[L_BUFFER]), np.empty(largest[L_BUFFER])
+    buffer, moved = np.empty(largest.buffer), np.empty(largest.buffer)
     value, delta = (
-        np.empty(max(largest[L_TABLE], largest[L_STATES])),
-        np.empty(max(largest[L_SLOTS], largest[L_STATES])),
+        np.empty(max(largest.table, largest.states)),
+        np.empty(max(largest.slots, largest.states)),
     )
     examples, structures, weight, losses = g.examples, g.structures, g.weight, g.losses
     variables, v_kinds, v_block, v_fixed, v_groups = (
@@ -91,24 +56,22 @@ def random_blocks(
         unit = weight[m] / (lam * n_examples)
         if unit == 0.0:
             continue
-        s, states, tables = examples[m, STRUCTURE], examples[m, STATES], examples[m, TABLES]
-        v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
-        n = examples[m + 1, VARIABLES] - examples[m, VARIABLES]
+        s, states, tables = examples[m].structure, examples[m].states, examples[m].tables
+        v0, f0 = structures[s].variables, structures[s].factors
+        n = examples[m + 1].variables - examples[m].variables
         if a < n:  # a variable: theta_i = loss + w.phi_i + sum_c delta_ci
-            q = structures[s, S_VARIABLE_GROUPS]
-            while v_groups[q, G_LAST] <= a:
+            q = structures[s].variable_groups
+            while v_groups[q].last <= a:
                 q += 1
-            row = examples[m, V_ROW] + v_groups[q, G_ROW]
-            t, here = variables[v0 + a, V_TEMPLATE], states + variables[v0 + a, V_STATE]
-            start, size, degree = v_kinds[t, K_START], v_kinds[t, K_SIZE], variables[v0 + a, V_DEGREE]
+            row = examples[m].variable_row + v_groups[q].row
+            t, here = variables[v0 + a].template, states + variables[v0 + a].table
+            start, size, degree = v_kinds[t].start, v_kinds[t].entries, variables[v0 + a].degree
             first, last = _block_range(v_block, start, size)
             score_row(v_features, row, w_v, first, last, buffer, 0)
             for k in range(size):
                 delta[k] = -degree * mu[here + k]
-            for e in range(variables[v0 + a, V_INCIDENT], variables[v0 + a, V_INCIDENT] + degree):
-                slot_sum(
-                    table, tables + incident[e, I_TABLE], incident[e, I_OUTER], size, incident[e, I_STRIDE], delta, 0
-                )
+            for e in range(variables[v0 + a].neighbours, variables[v0 + a].neighbours + degree):
+                slot_sum(table, tables + incident[e].table, incident[e].outer, size, incident[e].stride, delta, 0)
             for k in range(size):
                 b = v_block[start + k]
                 value[k] = (
@@ -119,12 +82,12 @@ def random_blocks(
             own, block, marginal, squares = unit * v_features.squared_norms[row], v_block, mu, float(degree)
         else:  # a factor: theta_c = w.phi_c - sum_i delta_ci
             c = a - n
-            q = structures[s, S_FACTOR_GROUPS]
-            while f_groups[q, G_LAST] <= c:
+            q = structures[s].factor_groups
+            while f_groups[q].last <= c:
                 q += 1
-            row = examples[m, F_ROW] + f_groups[q, G_ROW]
-            t, here = factors[f0 + c, F_TEMPLATE], tables + factors[f0 + c, F_TABLE]
-            start, size = f_kinds[t, K_START], f_kinds[t, K_SIZE]
+            row = examples[m].factor_row + f_groups[q].row
+            t, here = factors[f0 + c].template, tables + factors[f0 + c].table
+            start, size = f_kinds[t].start, f_kinds[t].entries
             first, last = _block_range(f_block, start, size)
             score_row(f_features, row, w_f, first, last, buffer, 0)
             for y in range(size):
@@ -132,15 +95,13 @@ def random_blocks(
                 value[y] = f_fixed[start + y] + (buffer[b - first] if b >= 0 else 0.0)
                 if len(f_scores) > 0:
                     value[y] += f_scores[here + y]
-            for j in range(f_kinds[t, K_ARITY]):
-                z = f_kinds[t, K_SLOTS] + j
-                state = states + variables[v0 + scope[factors[f0 + c, F_SCOPE] + j], V_STATE]
-                for k in range(slots[z, SLOT_STATES]):
+            for j in range(f_kinds[t].arity):
+                z = f_kinds[t].slots + j
+                state = states + variables[v0 + scope[factors[f0 + c].neighbours + j]].table
+                for k in range(slots[z].states):
                     delta[k] = -mu[state + k]
-                slot_sum(table, here, slots[z, SLOT_OUTER], slots[z, SLOT_STATES], slots[z, SLOT_STRIDE], delta, 0)
-                slot_add(
-                    value, 0, slots[z, SLOT_OUTER], slots[z, SLOT_STATES], slots[z, SLOT_STRIDE], delta, 0, -1.0 / rho
-                )
+                slot_sum(table, here, slots[z].outer, slots[z].states, slots[z].stride, delta, 0)
+                slot_add(value, 0, slots[z].outer, slots[z].states, slots[z].stride, delta, 0, -1.0 / rho)
             own, block, marginal, squares = unit * f_features.squared_norms[row], f_block, table, 0.0
 
         best, high = 0, -np.inf
@@ -166,12 +127,12 @@ def random_blocks(
             for k in range(size):
                 curvature += squares / rho * value[k] * value[k]
         else:
-            for j in range(f_kinds[t, K_ARITY]):
-                z = f_kinds[t, K_SLOTS] + j
-                for k in range(slots[z, SLOT_STATES]):
+            for j in range(f_kinds[t].arity):
+                z = f_kinds[t].slots + j
+                for k in range(slots[z].states):
                     delta[k] = 0.0
-                slot_sum(value, 0, slots[z, SLOT_OUTER], slots[z, SLOT_STATES], slots[z, SLOT_STRIDE], delta, 0)
-                for k in range(slots[z, SLOT_STATES]):
+                slot_sum(value, 0, slots[z].outer, slots[z].states, slots[z].stride, delta, 0)
+                for k in range(slots[z].states):
                     curvature += delta[k] * delta[k] / rho
         gamma = min(1.0, ascent / curvature) if curvature > 0.0 else 1.0
         for y in range(size):

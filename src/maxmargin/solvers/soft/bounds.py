@@ -25,59 +25,7 @@ import numpy as np
 
 from maxmargin.jit import inner, kernel
 from maxmargin.problems.features import add_row
-from maxmargin.problems.layout import (
-    F_DELTA,
-    F_MESSAGE,
-    F_ROW,
-    F_SCOPE,
-    F_TABLE,
-    F_TEMPLATE,
-    FACTORS,
-    G_AT,
-    G_BLOCK,
-    G_BLOCK_END,
-    G_FIRST,
-    G_LAST,
-    G_ROW,
-    I_DELTA,
-    I_OUTER,
-    I_STRIDE,
-    I_TABLE,
-    K_ARITY,
-    K_KIND,
-    K_SIZE,
-    K_SLOTS,
-    K_START,
-    L_BUFFER,
-    L_DELTAS,
-    L_SLOTS,
-    L_STATES,
-    L_TABLE,
-    L_TABLES,
-    MESSAGES,
-    P_I,
-    P_J,
-    P_STATE_I,
-    P_STATE_J,
-    S_FACTOR_GROUPS,
-    S_FACTORS,
-    S_VARIABLE_GROUPS,
-    S_VARIABLES,
-    SLOT_DELTA,
-    SLOT_OUTER,
-    SLOT_STATES,
-    SLOT_STRIDE,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_DEGREE,
-    V_INCIDENT,
-    V_ROW,
-    V_STATE,
-    V_TEMPLATE,
-    VARIABLES,
-    side_scores,
-)  # fmt: skip
+from maxmargin.problems.layout import P_I, P_J, P_STATE_I, P_STATE_J, side_scores
 from maxmargin.problems.tables import slot_add, slot_max, slot_scale, slot_sum
 from maxmargin.problems.templates import TABLE
 from maxmargin.solvers.soft.structured import (
@@ -97,23 +45,23 @@ _FAR = 1e30
 
 @kernel
 def hinges(
-    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, mu: Any, table: Any, nu: Any, rho: float, polish: int, soft: bool,
-    gaps: Any, enough: float, begin: int, end: int, out: Any, held: Any = None,
+    batch: Any, w_v: Any, w_f: Any, mu: Any, table: Any, nu: Any, rho: float, polish: int, soft: bool, gaps: Any, enough: float,
+    begin: int, end: int, out: Any, held: Any = None,
 ) -> None:  # fmt: skip
     """Upper bound on the relaxed hinge of examples begin to end - 1, into out[m].
 
     Messages get `polish` rounds of descent where the example's gap is above `enough`: elsewhere there is little to gain.
     """
+    g = batch.graphs
     largest = g.largest
-    buffer = np.empty(largest[L_BUFFER])
-    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    delta, high = np.empty(largest[L_DELTAS]), np.empty(largest[L_DELTAS])
-    shared = np.empty(largest[L_STATES])
+    buffer = np.empty(largest.buffer)
+    theta_v, theta_f = np.empty(largest.states), np.empty(largest.tables)
+    delta, high = np.empty(largest.deltas), np.empty(largest.deltas)
+    shared = np.empty(largest.states)
     examples, variables, factors, labels = g.examples, g.variables, g.factors, g.labels
     v_kinds, f_kinds, slots, scope, incident = g.variable_kinds, g.factor_kinds, g.slots, g.scope, g.incident
-    structures, v_groups, f_groups, losses = g.structures, g.variable_groups, g.factor_groups, g.losses
-    v_block, v_fixed, v_scores = g.variable_block, g.variable_fixed, g.variable_scores
-    f_block, f_fixed, f_scores, pairs = g.factor_block, g.factor_fixed, g.factor_scores, g.pairs
+    structures, losses, pairs = g.structures, g.losses, g.pairs
+    v_fixed, v_scores = g.variable_fixed, g.variable_scores
     inverse = 1.0 / rho
     only_pairs = not soft
     for c in range(len(pairs)):
@@ -124,39 +72,33 @@ def hinges(
             only_pairs = only_pairs and fixed[k] > -np.inf
     if held is not None:
         first_row, rows, start, inside, structured = held.first, held.factors, held.start, held.inside, g.structured
-        room = 2 * largest[L_SLOTS] + largest[L_TABLE] + 2
+        room = 2 * largest.slots + largest.table + 2
         work, order, own = np.empty(room), np.empty(room, np.int64), np.empty(room, np.int32)
         unary, most_of = np.empty(room), np.empty(room)
     for m in range(begin, end):
-        s = examples[m, STRUCTURE]
-        v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
+        s = examples[m].structure
+        v0, f0 = structures[s].variables, structures[s].factors
         n, n_factors = (
-            examples[m + 1, VARIABLES] - examples[m, VARIABLES],
-            examples[m + 1, FACTORS] - examples[m, FACTORS],
+            examples[m + 1].variables - examples[m].variables,
+            examples[m + 1].factors - examples[m].factors,
         )
         states, tables, messages, first = (
-            examples[m, STATES],
-            examples[m, TABLES],
-            examples[m, MESSAGES],
-            examples[m, VARIABLES],
+            examples[m].states,
+            examples[m].tables,
+            examples[m].messages,
+            examples[m].variables,
         )
-        side_scores(
-            examples[m, V_ROW], structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS], v_groups, v0, variables,
-            v_kinds, v_block, v_fixed, v_scores, states, v_features, w_v, buffer, theta_v, 0,
-        )  # fmt: skip
-        side_scores(
-            examples[m, F_ROW], structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS], f_groups, f0, factors,
-            f_kinds, f_block, f_fixed, f_scores, tables, f_features, w_f, buffer, theta_f, 0,
-        )  # fmt: skip
-        for k in range(examples[m + 1, STATES] - states):
+        side_scores(batch.variables, m, s, w_v, buffer, theta_v, 0)
+        side_scores(batch.factors, m, s, w_f, buffer, theta_f, 0)
+        for k in range(examples[m + 1].states - states):
             theta_v[k] += losses[states + k]
         total, penalty = 0.0, 0.0
         for v in range(n):
-            total -= theta_v[variables[v0 + v, V_STATE] + labels[first + v]]
+            total -= theta_v[variables[v0 + v].table + labels[first + v]]
 
         # Messages nu + (mu_c - mu_i) / rho, and the factors' scores reparametrised by them.
         for c in range(n_factors):
-            tab, msg, here = factors[f0 + c, F_TABLE], messages + factors[f0 + c, F_MESSAGE], factors[f0 + c, F_DELTA]
+            tab, msg, here = factors[f0 + c].table, messages + factors[f0 + c].message, factors[f0 + c].delta
             i, j = pairs[f0 + c, P_STATE_I], pairs[f0 + c, P_STATE_J]
             if i >= 0 and not soft:
                 p1, p2, p3 = table[tables + tab + 1], table[tables + tab + 2], table[tables + tab + 3]
@@ -168,18 +110,18 @@ def hinges(
                 theta_f[tab + 2] -= to_i
                 theta_f[tab + 3] -= to_i + to_j
                 continue
-            t, at, joint = factors[f0 + c, F_TEMPLATE], factors[f0 + c, F_SCOPE], 0
-            if held is not None and f_kinds[t, K_KIND] != TABLE:
+            t, at, joint = factors[f0 + c].template, factors[f0 + c].neighbours, 0
+            if held is not None and f_kinds[t].kind != TABLE:
                 continue
-            for j in range(f_kinds[t, K_ARITY]):
-                z = f_kinds[t, K_SLOTS] + j
+            for j in range(f_kinds[t].arity):
+                z = f_kinds[t].slots + j
                 n_states, stride, outer, to = (
-                    slots[z, SLOT_STATES],
-                    slots[z, SLOT_STRIDE],
-                    slots[z, SLOT_OUTER],
-                    here + slots[z, SLOT_DELTA],
+                    slots[z].states,
+                    slots[z].stride,
+                    slots[z].outer,
+                    here + slots[z].delta,
                 )
-                state = states + variables[v0 + scope[at + j], V_STATE]
+                state = states + variables[v0 + scope[at + j]].table
                 joint += stride * labels[first + scope[at + j]]
                 for k in range(n_states):
                     delta[to + k] = -mu[state + k]
@@ -187,26 +129,26 @@ def hinges(
                 for k in range(n_states):
                     delta[to + k] *= inverse
                     if k > 0:
-                        delta[to + k] += nu[msg + slots[z, SLOT_DELTA] - j + k - 1]
+                        delta[to + k] += nu[msg + slots[z].delta - j + k - 1]
                     penalty += delta[to + k] * delta[to + k]
             total -= theta_f[tab + joint]
-            for j in range(f_kinds[t, K_ARITY]):
-                z = f_kinds[t, K_SLOTS] + j
+            for j in range(f_kinds[t].arity):
+                z = f_kinds[t].slots + j
                 slot_add(
                     theta_f,
                     tab,
-                    slots[z, SLOT_OUTER],
-                    slots[z, SLOT_STATES],
-                    slots[z, SLOT_STRIDE],
+                    slots[z].outer,
+                    slots[z].states,
+                    slots[z].stride,
                     delta,
-                    here + slots[z, SLOT_DELTA],
+                    here + slots[z].delta,
                     -1.0,
                 )
         if held is not None:
             for r in range(first_row[s], first_row[s + 1]):
                 c = f0 + rows[r, H_FACTOR]
                 truth, square = read_messages(
-                    c, start[m, E_STATE] + rows[r, H_STATE], v0, states, messages + factors[c, F_MESSAGE], first, variables,
+                    c, start[m, E_STATE] + rows[r, H_STATE], v0, states, messages + factors[c].message, first, variables,
                     factors, scope, f_kinds, slots, structured, mu, nu, inside, inverse, labels, theta_f, delta, own, work,
                 )  # fmt: skip
                 total -= truth
@@ -230,19 +172,19 @@ def hinges(
                     delta, unary, own, work, order,
                 )  # fmt: skip
         for c in range(n_factors):
-            tab, most = factors[f0 + c, F_TABLE], -np.inf
-            if held is not None and f_kinds[factors[f0 + c, F_TEMPLATE], K_KIND] != TABLE:
+            tab, most = factors[f0 + c].table, -np.inf
+            if held is not None and f_kinds[factors[f0 + c].template].kind != TABLE:
                 continue
-            for y in range(tab, tab + f_kinds[factors[f0 + c, F_TEMPLATE], K_SIZE]):
+            for y in range(tab, tab + f_kinds[factors[f0 + c].template].entries):
                 most = max(most, theta_f[y])
             total += most
         for v in range(n):
-            i0 = variables[v0 + v, V_INCIDENT]
+            i0 = variables[v0 + v].neighbours
             most = -np.inf
-            for k in range(v_kinds[variables[v0 + v, V_TEMPLATE], K_SIZE]):
-                belief = theta_v[variables[v0 + v, V_STATE] + k]
-                for e in range(i0, i0 + variables[v0 + v, V_DEGREE]):
-                    belief += delta[incident[e, I_DELTA] + k]
+            for k in range(v_kinds[variables[v0 + v].template].entries):
+                belief = theta_v[variables[v0 + v].table + k]
+                for e in range(i0, i0 + variables[v0 + v].degree):
+                    belief += delta[incident[e].delta + k]
                 most = max(most, belief)
             total += most
         out[m] = total + 0.5 * rho * penalty if soft else total
@@ -267,29 +209,29 @@ def star_round(
     whose slots have no stride, stay as they are.
     """
     for v in range(v0, v0 + n):
-        i0 = variables[v, V_INCIDENT]
-        i1 = i0 + variables[v, V_DEGREE]
+        i0 = variables[v].neighbours
+        i1 = i0 + variables[v].degree
         if i0 == i1:
             continue
-        n_states, state = kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_STATE]
+        n_states, state = kinds[variables[v].template].entries, variables[v].table
         for k in range(n_states):
             shared[k] = theta_v[state + k]
         n_moving = 0
         for e in range(i0, i1):
-            to = incident[e, I_DELTA]
-            if incident[e, I_STRIDE] == 0:
+            to = incident[e].delta
+            if incident[e].stride == 0:
                 for k in range(n_states):
                     shared[k] += delta[to + k]
                 continue
             n_moving += 1
-            slot_max(theta_f, incident[e, I_TABLE], incident[e, I_OUTER], n_states, incident[e, I_STRIDE], high, to)
+            slot_max(theta_f, incident[e].table, incident[e].outer, n_states, incident[e].stride, high, to)
             for k in range(n_states):
                 high[to + k] += delta[to + k]
                 shared[k] += high[to + k]
         share = 1.0 / (n_moving + 1)
         for e in range(i0, i1):
-            to = incident[e, I_DELTA]
-            if incident[e, I_STRIDE] == 0:
+            to = incident[e].delta
+            if incident[e].stride == 0:
                 continue
             for k in range(n_states):
                 if shared[k] != -np.inf:
@@ -302,9 +244,7 @@ def star_round(
                     new = 0.5 * _FAR * share
                 high[to + k] = delta[to + k] - new
                 delta[to + k] = new
-            slot_add(
-                theta_f, incident[e, I_TABLE], incident[e, I_OUTER], n_states, incident[e, I_STRIDE], high, to, 1.0
-            )
+            slot_add(theta_f, incident[e].table, incident[e].outer, n_states, incident[e].stride, high, to, 1.0)
 
 
 @inner
@@ -313,17 +253,17 @@ def _pair_star_round(
 ) -> None:
     """The same where all factors are pairs of binary variables: only delta(1) - delta(0) matters, so delta(0) stays."""
     for v in range(v0, v0 + n):
-        i0, state = variables[v, V_INCIDENT], variables[v, V_STATE]
-        i1 = i0 + variables[v, V_DEGREE]
+        i0, state = variables[v].neighbours, variables[v].table
+        i1 = i0 + variables[v].degree
         shared = theta_v[state + 1] - theta_v[state]
         for e in range(i0, i1):
-            at, stride, to = incident[e, I_TABLE], incident[e, I_STRIDE], incident[e, I_DELTA]
+            at, stride, to = incident[e].table, incident[e].stride, incident[e].delta
             rise = max(theta_f[at + stride], theta_f[at + 3]) - max(theta_f[at], theta_f[at + 3 - stride])
             high[to] = rise + delta[to + 1] - delta[to]
             shared += high[to]
         share = shared / (i1 - i0 + 1)
         for e in range(i0, i1):
-            at, stride, to = incident[e, I_TABLE], incident[e, I_STRIDE], incident[e, I_DELTA]
+            at, stride, to = incident[e].table, incident[e].stride, incident[e].delta
             new = high[to] - share + delta[to]
             theta_f[at + stride] += delta[to + 1] - new
             theta_f[at + 3] += delta[to + 1] - new
@@ -351,8 +291,8 @@ def dual_point(
     """
     n_examples = len(g.weight)
     largest = g.largest
-    change, repaired = np.empty(largest[L_BUFFER]), np.empty(largest[L_TABLES])
-    target, missing = np.empty(largest[L_SLOTS]), np.empty(largest[L_SLOTS])
+    change, repaired = np.empty(largest.buffer), np.empty(largest.tables)
+    target, missing = np.empty(largest.slots), np.empty(largest.slots)
     examples, structures, variables, factors, labels = g.examples, g.structures, g.variables, g.factors, g.labels
     v_kinds, v_block, v_fixed, v_groups, losses = (
         g.variable_kinds,
@@ -366,19 +306,19 @@ def dual_point(
     v_scores, f_scores, weight, scope, slots = g.variable_scores, g.factor_scores, g.weight, g.scope, g.slots
     if held is not None:
         first_row, rows, begin, inside, structured = held.first, held.factors, held.start, held.inside, g.structured
-        own, spare = np.empty(largest[L_SLOTS], np.int32), np.empty(largest[L_TABLE])
+        own, spare = np.empty(largest.slots, np.int32), np.empty(largest.table)
     r_v[:] = 0.0
     r_f[:] = 0.0
     total = 0.0
     for m in range(n_examples):
         if usable is not None and not usable[m]:
             continue
-        s = examples[m, STRUCTURE]
-        v0, f0 = structures[s, S_VARIABLES], structures[s, S_FACTORS]
-        states, tables = examples[m, STATES], examples[m, TABLES]
+        s = examples[m].structure
+        v0, f0 = structures[s].variables, structures[s].factors
+        states, tables = examples[m].states, examples[m].tables
         penalty, feasible = 0.0, True
-        for c in range(examples[m + 1, FACTORS] - examples[m, FACTORS]):
-            if held is not None and f_kinds[factors[f0 + c, F_TEMPLATE], K_KIND] != TABLE:
+        for c in range(examples[m + 1].factors - examples[m].factors):
+            if held is not None and f_kinds[factors[f0 + c].template].kind != TABLE:
                 continue
             if soft:
                 penalty += _disagreement(
@@ -387,7 +327,7 @@ def dual_point(
             elif pairs[f0 + c, P_STATE_I] >= 0:
                 # Binary pairs: all freedom is in P(1, 1), which is clipped to what the variables allow.
                 a, b = mu[states + pairs[f0 + c, P_STATE_I] + 1], mu[states + pairs[f0 + c, P_STATE_J] + 1]
-                tab = factors[f0 + c, F_TABLE]
+                tab = factors[f0 + c].table
                 both = min(min(a, b), max(max(0.0, a + b - 1.0), table[tables + tab + 3]))
                 repaired[tab], repaired[tab + 1], repaired[tab + 2], repaired[tab + 3] = (
                     1.0 - a - b + both,
@@ -411,18 +351,18 @@ def dual_point(
                 )  # fmt: skip
         unit = weight[m] / (lam * n_examples)
         linear = 0.0
-        for q in range(structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS]):
-            first, last, at = v_groups[q, G_BLOCK], v_groups[q, G_BLOCK_END], v_groups[q, G_AT]
+        for q in range(structures[s].variable_groups, structures[s + 1].variable_groups):
+            first, last, at = v_groups[q].block, v_groups[q].block_end, v_groups[q].at
             change[at : at + last - first] = 0.0
-            for v in range(v_groups[q, G_FIRST], v_groups[q, G_LAST]):
-                t, state = variables[v0 + v, V_TEMPLATE], states + variables[v0 + v, V_STATE]
-                start, n_states = v_kinds[t, K_START], v_kinds[t, K_SIZE]
+            for v in range(v_groups[q].first, v_groups[q].last):
+                t, state = variables[v0 + v].template, states + variables[v0 + v].table
+                start, n_states = v_kinds[t].start, v_kinds[t].entries
                 norm = 0.0
                 for k in range(n_states):
                     norm += mu[state + k]
                 for k in range(n_states):
                     p = mu[state + k] / norm
-                    is_truth = 1.0 if k == labels[examples[m, VARIABLES] + v] else 0.0
+                    is_truth = 1.0 if k == labels[examples[m].variables + v] else 0.0
                     if p != is_truth:
                         score = v_fixed[start + k]
                         if len(v_scores) > 0:
@@ -430,24 +370,24 @@ def dual_point(
                         linear += p * losses[state + k] + (p - is_truth) * score
                         if v_block[start + k] >= 0:
                             change[at + v_block[start + k] - first] += is_truth - p
-            add_row(v_features, examples[m, V_ROW] + v_groups[q, G_ROW], r_v, first, last, change, at, unit)
-        for q in range(structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS]):
-            first, last, at = f_groups[q, G_BLOCK], f_groups[q, G_BLOCK_END], f_groups[q, G_AT]
+            add_row(v_features, examples[m].variable_row + v_groups[q].row, r_v, first, last, change, at, unit)
+        for q in range(structures[s].factor_groups, structures[s + 1].factor_groups):
+            first, last, at = f_groups[q].block, f_groups[q].block_end, f_groups[q].at
             change[at : at + last - first] = 0.0
-            for c in range(f_groups[q, G_FIRST], f_groups[q, G_LAST]):
-                t, tab = factors[f0 + c, F_TEMPLATE], factors[f0 + c, F_TABLE]
-                start = f_kinds[t, K_START]
-                if held is not None and f_kinds[t, K_KIND] != TABLE:
+            for c in range(f_groups[q].first, f_groups[q].last):
+                t, tab = factors[f0 + c].template, factors[f0 + c].table
+                start = f_kinds[t].start
+                if held is not None and f_kinds[t].kind != TABLE:
                     linear += change_of_statistics(
-                        f0 + c, tables + tab, examples[m, VARIABLES], at, first, factors, scope, f_kinds, slots, structured,
+                        f0 + c, tables + tab, examples[m].variables, at, first, factors, scope, f_kinds, slots, structured,
                         f_block, f_fixed, f_scores, labels, table, change, own, spare,
                     )  # fmt: skip
                     continue
                 truth = 0
-                for j in range(f_kinds[t, K_ARITY]):
-                    i = scope[factors[f0 + c, F_SCOPE] + j]
-                    truth += slots[f_kinds[t, K_SLOTS] + j, SLOT_STRIDE] * labels[examples[m, VARIABLES] + i]
-                for y in range(f_kinds[t, K_SIZE]):
+                for j in range(f_kinds[t].arity):
+                    i = scope[factors[f0 + c].neighbours + j]
+                    truth += slots[f_kinds[t].slots + j].stride * labels[examples[m].variables + i]
+                for y in range(f_kinds[t].entries):
                     p = repaired[tab + y]
                     is_truth = 1.0 if y == truth else 0.0
                     if p != is_truth:
@@ -457,7 +397,7 @@ def dual_point(
                         linear += (p - is_truth) * score
                         if f_block[start + y] >= 0:
                             change[at + f_block[start + y] - first] += is_truth - p
-            add_row(f_features, examples[m, F_ROW] + f_groups[q, G_ROW], r_f, first, last, change, at, unit)
+            add_row(f_features, examples[m].factor_row + f_groups[q].row, r_f, first, last, change, at, unit)
         total += weight[m] * (linear - 0.5 * penalty / rho)
     return total / n_examples
 
@@ -468,16 +408,16 @@ def _disagreement(
     table: Any, copy: Any, gone: Any,
 ) -> float:  # fmt: skip
     """|mu_c(y_i) - mu_i(y_i)|^2 summed over the variables and states of factor c; its table is copied to its local place."""
-    t, local = factors[c, F_TEMPLATE], factors[c, F_TABLE]
-    for y in range(kinds[t, K_SIZE]):
+    t, local = factors[c].template, factors[c].table
+    for y in range(kinds[t].entries):
         copy[local + y] = table[tables + local + y]
     square = 0.0
-    for j in range(kinds[t, K_ARITY]):
-        z = kinds[t, K_SLOTS] + j
-        n_states, state = slots[z, SLOT_STATES], states + variables[v0 + scope[factors[c, F_SCOPE] + j], V_STATE]
+    for j in range(kinds[t].arity):
+        z = kinds[t].slots + j
+        n_states, state = slots[z].states, states + variables[v0 + scope[factors[c].neighbours + j]].table
         for k in range(n_states):
             gone[k] = -mu[state + k]
-        slot_sum(table, tables + local, slots[z, SLOT_OUTER], n_states, slots[z, SLOT_STRIDE], gone, 0)
+        slot_sum(table, tables + local, slots[z].outer, n_states, slots[z].stride, gone, 0)
         for k in range(n_states):
             square += gone[k] * gone[k]
     return square
@@ -489,15 +429,15 @@ def _repair(
     scores: Any, mu: Any, table: Any, repaired: Any, target: Any, missing: Any,
 ) -> bool:  # fmt: skip
     """Move factor c's table onto its variables' marginals; the result at its local place in `repaired`."""
-    t, local, at = factors[c, F_TEMPLATE], factors[c, F_TABLE], factors[c, F_SCOPE]
-    start, size, arity, slot0 = kinds[t, K_START], kinds[t, K_SIZE], kinds[t, K_ARITY], kinds[t, K_SLOTS]
+    t, local, at = factors[c].template, factors[c].table, factors[c].neighbours
+    start, size, arity, slot0 = kinds[t].start, kinds[t].entries, kinds[t].arity, kinds[t].slots
     tab = tables + local
     for y in range(size):
         repaired[local + y] = max(table[tab + y], 0.0)
     for j in range(arity):
-        n_states, stride = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_STRIDE]
-        outer, z = slots[slot0 + j, SLOT_OUTER], slots[slot0 + j, SLOT_DELTA]
-        state = states + variables[v0 + scope[at + j], V_STATE]
+        n_states, stride = slots[slot0 + j].states, slots[slot0 + j].stride
+        outer, z = slots[slot0 + j].outer, slots[slot0 + j].delta
+        state = states + variables[v0 + scope[at + j]].table
         norm = 0.0
         for k in range(n_states):
             norm += mu[state + k]
@@ -514,10 +454,10 @@ def _repair(
     if left <= 0.0:
         return True
     for j in range(arity):
-        n_states, z = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_DELTA]
+        n_states, z = slots[slot0 + j].states, slots[slot0 + j].delta
         for k in range(n_states):
             missing[z + k] = 0.0
-        slot_sum(repaired, local, slots[slot0 + j, SLOT_OUTER], n_states, slots[slot0 + j, SLOT_STRIDE], missing, z)
+        slot_sum(repaired, local, slots[slot0 + j].outer, n_states, slots[slot0 + j].stride, missing, z)
         for k in range(n_states):
             missing[z + k] = max(target[z + k] - missing[z + k], 0.0)
 
@@ -539,12 +479,12 @@ def _repair(
             room = left
             for j in range(arity):
                 z = slot0 + j
-                room = min(room, missing[slots[z, SLOT_DELTA] + (y // slots[z, SLOT_STRIDE]) % slots[z, SLOT_STATES]])
+                room = min(room, missing[slots[z].delta + (y // slots[z].stride) % slots[z].states])
             repaired[local + y] += room
             left -= room
             for j in range(arity):
                 z = slot0 + j
-                missing[slots[z, SLOT_DELTA] + (y // slots[z, SLOT_STRIDE]) % slots[z, SLOT_STATES]] -= room
+                missing[slots[z].delta + (y // slots[z].stride) % slots[z].states] -= room
     return left <= 1e-12
 
 
@@ -554,5 +494,5 @@ def _rank_one(y: int, arity: int, slot0: int, slots: Any, missing: Any, left: fl
     product = left
     for j in range(arity):
         z = slot0 + j
-        product *= missing[slots[z, SLOT_DELTA] + (y // slots[z, SLOT_STRIDE]) % slots[z, SLOT_STATES]] / left
+        product *= missing[slots[z].delta + (y // slots[z].stride) % slots[z].states] / left
     return product

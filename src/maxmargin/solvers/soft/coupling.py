@@ -10,18 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from maxmargin.jit import kernel
-from maxmargin.problems.layout import (
-    F_TABLE,
-    FACTORS,
-    P_BLOCK,
-    P_STATE_I,
-    P_STATE_J,
-    S_FACTORS,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    GraphArrays,
-)
+from maxmargin.problems.layout import P_BLOCK, P_STATE_I, P_STATE_J, GraphArrays
 
 
 def can_couple(arrays: GraphArrays, n_factor_features: int) -> bool:
@@ -36,13 +25,13 @@ def couple_pairs(g: Any, feature: float, w_f: Any, mu: Any, table: Any, lam: flo
     """Set all tables, which must hold the truth, and w_f, which must be 0; `feature` is the factors' constant feature."""
     examples, structures, weight, factors, pairs = g.examples, g.structures, g.weight, g.factors, g.pairs
     for m in range(len(weight)):
-        states, tables, f0 = examples[m, STATES], examples[m, TABLES], structures[examples[m, STRUCTURE], S_FACTORS]
+        states, tables, f0 = examples[m].states, examples[m].tables, structures[examples[m].structure].factors
         unit = weight[m] / (lam * len(weight))
         if unit == 0.0:
             continue
-        for c in range(f0, f0 + examples[m + 1, FACTORS] - examples[m, FACTORS]):
+        for c in range(f0, f0 + examples[m + 1].factors - examples[m].factors):
             i, j = mu[states + pairs[c, P_STATE_I] + 1], mu[states + pairs[c, P_STATE_J] + 1]
-            tab, b = tables + factors[c, F_TABLE], pairs[c, P_BLOCK + 3]
+            tab, b = tables + factors[c].table, pairs[c, P_BLOCK + 3]
             both = table[tab + 3] + w_f[0, b] / (unit * feature)
             both = min(min(i, j), max(max(0.0, i + j - 1.0), both))
             w_f[0, b] -= unit * feature * (both - table[tab + 3])

@@ -44,52 +44,7 @@ from maxmargin.jit import inner, kernel
 from maxmargin.parallel.threads import run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import add_row, score_row
-from maxmargin.problems.layout import (
-    F_DELTA,
-    F_ROW,
-    F_TABLE,
-    F_TEMPLATE,
-    FACTORS,
-    G_AT,
-    G_BLOCK,
-    G_BLOCK_END,
-    G_FIRST,
-    G_LAST,
-    G_ROW,
-    I_DELTA,
-    I_OUTER,
-    I_STRIDE,
-    I_TABLE,
-    K_ARITY,
-    K_SIZE,
-    K_SLOTS,
-    K_START,
-    L_BUFFER,
-    L_DELTAS,
-    L_STATES,
-    L_TABLES,
-    P_STATE_I,
-    S_FACTOR_GROUPS,
-    S_FACTORS,
-    S_VARIABLE_GROUPS,
-    S_VARIABLES,
-    SLOT_DELTA,
-    SLOT_OUTER,
-    SLOT_STATES,
-    SLOT_STRIDE,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_DEGREE,
-    V_INCIDENT,
-    V_ROW,
-    V_STATE,
-    V_TEMPLATE,
-    VARIABLES,
-    joint_state,
-    joint_states_of,
-    offsets,
-)
+from maxmargin.problems.layout import P_STATE_I, joint_state, joint_states_of, offsets
 from maxmargin.problems.tables import slot_add, slot_max
 from maxmargin.solvers.core.run import Run, State
 from maxmargin.solvers.core.solver import Solver
@@ -186,9 +141,9 @@ class DLPWRun(Run[DLPWState]):
         self.n_blocks = int(problem.example_variables[-1] + problem.example_factors[-1])
         self.smoothing = 0.0 if solver.smoothing is None else float(solver.smoothing)
         sizes = np.array([sum(template.n_states) for template in problem.factor_templates], np.int64)
-        running = offsets(sizes[self.g.factors[:, F_TEMPLATE]])
+        running = offsets(sizes[self.g.factors.template])
         #: Where each example's messages begin.
-        self.starts = offsets(np.diff(running[self.g.structures[:, S_FACTORS]])[problem.structure_of])
+        self.starts = offsets(np.diff(running[self.g.structures.factors])[problem.structure_of])
         #: Whether all factors are pairs of binary variables and nothing is forbidden, which has a faster round.
         self.only_pairs = bool((self.g.pairs[:, P_STATE_I] >= 0).all()) and all(
             np.isfinite(fixed).all() for fixed in (self.g.variable_fixed, self.g.variable_scores)
@@ -328,9 +283,9 @@ def _visit(
 ) -> None:  # fmt: skip
     """Visit the examples in `order`: messages, then a step on the weights; `newest` is the part of this mu in its average."""
     largest = g.largest
-    buffer = np.empty(largest[L_BUFFER])
-    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    high, shared = np.empty(largest[L_DELTAS]), np.empty(largest[L_STATES])
+    buffer = np.empty(largest.buffer)
+    theta_v, theta_f = np.empty(largest.states), np.empty(largest.tables)
+    high, shared = np.empty(largest.deltas), np.empty(largest.states)
     examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
     v_kinds, f_kinds, slots, scope, incident = g.variable_kinds, g.factor_kinds, g.slots, g.scope, g.incident
     v_groups, f_groups, losses, labels, weight = g.variable_groups, g.factor_groups, g.losses, g.labels, g.weight
@@ -341,25 +296,25 @@ def _visit(
     for m in order:
         t += 1
         s, first, states, tables = (
-            examples[m, STRUCTURE],
-            examples[m, VARIABLES],
-            examples[m, STATES],
-            examples[m, TABLES],
+            examples[m].structure,
+            examples[m].variables,
+            examples[m].states,
+            examples[m].tables,
         )
-        v0, n = structures[s, S_VARIABLES], examples[m + 1, VARIABLES] - first
-        f0, n_factors = structures[s, S_FACTORS], examples[m + 1, FACTORS] - examples[m, FACTORS]
-        vq0, vq1 = structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS]
-        fq0, fq1 = structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS]
+        v0, n = structures[s].variables, examples[m + 1].variables - first
+        f0, n_factors = structures[s].factors, examples[m + 1].factors - examples[m].factors
+        vq0, vq1 = structures[s].variable_groups, structures[s + 1].variable_groups
+        fq0, fq1 = structures[s].factor_groups, structures[s + 1].factor_groups
         own = delta[starts[m] : starts[m + 1]]
         _scaled_scores(
-            examples[m, V_ROW], vq0, vq1, v_groups, v0, variables, v_kinds, v_block, v_fixed, v_scores, states, v_features, w_v,
+            examples[m].variable_row, vq0, vq1, v_groups, v0, variables, v_kinds, v_block, v_fixed, v_scores, states, v_features, w_v,
             scale, buffer, theta_v,
         )  # fmt: skip
         _scaled_scores(
-            examples[m, F_ROW], fq0, fq1, f_groups, f0, factors, f_kinds, f_block, f_fixed, f_scores, tables, f_features, w_f,
+            examples[m].factor_row, fq0, fq1, f_groups, f0, factors, f_kinds, f_block, f_fixed, f_scores, tables, f_features, w_f,
             scale, buffer, theta_f,
         )  # fmt: skip
-        for k in range(examples[m + 1, STATES] - states):
+        for k in range(examples[m + 1].states - states):
             theta_v[k] += losses[states + k]
         _reparametrise(f0, n_factors, factors, f_kinds, slots, own, theta_f)
         for _ in range(rounds):
@@ -372,25 +327,25 @@ def _visit(
 
         # Scores become marginals in place, and then marginals minus the truth.
         for v in range(v0, v0 + n):
-            state, size, i0 = variables[v, V_STATE], v_kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_INCIDENT]
-            for e in range(i0, i0 + variables[v, V_DEGREE]):
+            state, size, i0 = variables[v].table, v_kinds[variables[v].template].entries, variables[v].neighbours
+            for e in range(i0, i0 + variables[v].degree):
                 for k in range(size):
-                    theta_v[state + k] += own[incident[e, I_DELTA] + k]
+                    theta_v[state + k] += own[incident[e].delta + k]
             _to_marginals(theta_v, state, size, eps, mu, states, newest)
             theta_v[state + labels[first + v - v0]] -= 1.0
         for c in range(f0, f0 + n_factors):
-            tab = factors[c, F_TABLE]
-            _to_marginals(theta_f, tab, f_kinds[factors[c, F_TEMPLATE], K_SIZE], eps, table, tables, newest)
+            tab = factors[c].table
+            _to_marginals(theta_f, tab, f_kinds[factors[c].template].entries, eps, table, tables, newest)
             theta_f[tab + joint_state(c, first, factors, scope, f_kinds, slots, labels)] -= 1.0
 
         scale *= 1.0 - 1.0 / (t0 + t)
         unit = -weight[m] / (lam * (t0 + t) * scale)
         _add_side(
-            examples[m, V_ROW], vq0, vq1, v_groups, v0, variables, v_kinds, v_block, v_features, w_v, average_v, theta_v, buffer,
+            examples[m].variable_row, vq0, vq1, v_groups, v0, variables, v_kinds, v_block, v_features, w_v, average_v, theta_v, buffer,
             unit, back,
         )  # fmt: skip
         _add_side(
-            examples[m, F_ROW], fq0, fq1, f_groups, f0, factors, f_kinds, f_block, f_features, w_f, average_f, theta_f, buffer,
+            examples[m].factor_row, fq0, fq1, f_groups, f0, factors, f_kinds, f_block, f_features, w_f, average_f, theta_f, buffer,
             unit, back,
         )  # fmt: skip
         share *= 1.0 - 2.0 / (t + 2.0)
@@ -409,9 +364,9 @@ def _hinges(
 ) -> None:  # fmt: skip
     """Upper bound on the relaxed hinge of examples begin to end - 1, into out[m]; the messages themselves stay."""
     largest = g.largest
-    buffer = np.empty(largest[L_BUFFER])
-    theta_v, theta_f = np.empty(largest[L_STATES]), np.empty(largest[L_TABLES])
-    own, high, shared = np.empty(largest[L_DELTAS]), np.empty(largest[L_DELTAS]), np.empty(largest[L_STATES])
+    buffer = np.empty(largest.buffer)
+    theta_v, theta_f = np.empty(largest.states), np.empty(largest.tables)
+    own, high, shared = np.empty(largest.deltas), np.empty(largest.deltas), np.empty(largest.states)
     examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
     v_kinds, f_kinds, slots, scope, incident = g.variable_kinds, g.factor_kinds, g.slots, g.scope, g.incident
     v_groups, f_groups, losses, labels = g.variable_groups, g.factor_groups, g.losses, g.labels
@@ -419,27 +374,27 @@ def _hinges(
     f_block, f_fixed, f_scores = g.factor_block, g.factor_fixed, g.factor_scores
     for m in range(begin, end):
         s, first, states, tables = (
-            examples[m, STRUCTURE],
-            examples[m, VARIABLES],
-            examples[m, STATES],
-            examples[m, TABLES],
+            examples[m].structure,
+            examples[m].variables,
+            examples[m].states,
+            examples[m].tables,
         )
-        v0, n = structures[s, S_VARIABLES], examples[m + 1, VARIABLES] - first
-        f0, n_factors = structures[s, S_FACTORS], examples[m + 1, FACTORS] - examples[m, FACTORS]
+        v0, n = structures[s].variables, examples[m + 1].variables - first
+        f0, n_factors = structures[s].factors, examples[m + 1].factors - examples[m].factors
         _scaled_scores(
-            examples[m, V_ROW], structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS], v_groups, v0, variables,
+            examples[m].variable_row, structures[s].variable_groups, structures[s + 1].variable_groups, v_groups, v0, variables,
             v_kinds, v_block, v_fixed, v_scores, states, v_features, w_v, 1.0, buffer, theta_v,
         )  # fmt: skip
         _scaled_scores(
-            examples[m, F_ROW], structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS], f_groups, f0, factors,
+            examples[m].factor_row, structures[s].factor_groups, structures[s + 1].factor_groups, f_groups, f0, factors,
             f_kinds, f_block, f_fixed, f_scores, tables, f_features, w_f, 1.0, buffer, theta_f,
         )  # fmt: skip
         total = 0.0
         for v in range(v0, v0 + n):
-            total -= theta_v[variables[v, V_STATE] + labels[first + v - v0]]
+            total -= theta_v[variables[v].table + labels[first + v - v0]]
         for c in range(f0, f0 + n_factors):
-            total -= theta_f[factors[c, F_TABLE] + joint_state(c, first, factors, scope, f_kinds, slots, labels)]
-        for k in range(examples[m + 1, STATES] - states):
+            total -= theta_f[factors[c].table + joint_state(c, first, factors, scope, f_kinds, slots, labels)]
+        for k in range(examples[m + 1].states - states):
             theta_v[k] += losses[states + k]
         for z in range(starts[m + 1] - starts[m]):
             own[z] = delta[starts[m] + z]
@@ -450,16 +405,16 @@ def _hinges(
             else:
                 star_round(v0, n, variables, v_kinds, incident, theta_v, theta_f, own, high, shared)
         for c in range(f0, f0 + n_factors):
-            tab, most = factors[c, F_TABLE], -np.inf
-            for y in range(tab, tab + f_kinds[factors[c, F_TEMPLATE], K_SIZE]):
+            tab, most = factors[c].table, -np.inf
+            for y in range(tab, tab + f_kinds[factors[c].template].entries):
                 most = max(most, theta_f[y])
             total += most
         for v in range(v0, v0 + n):
-            i0, most = variables[v, V_INCIDENT], -np.inf
-            for k in range(v_kinds[variables[v, V_TEMPLATE], K_SIZE]):
-                belief = theta_v[variables[v, V_STATE] + k]
-                for e in range(i0, i0 + variables[v, V_DEGREE]):
-                    belief += own[incident[e, I_DELTA] + k]
+            i0, most = variables[v].neighbours, -np.inf
+            for k in range(v_kinds[variables[v].template].entries):
+                belief = theta_v[variables[v].table + k]
+                for e in range(i0, i0 + variables[v].degree):
+                    belief += own[incident[e].delta + k]
                 most = max(most, belief)
             total += most
         out[m] = total
@@ -472,12 +427,12 @@ def _scaled_scores(
 ) -> None:  # fmt: skip
     """Score tables of one side of an example under the weights scale * weights (see `side_scores`)."""
     for q in range(q0, q1):
-        low, place = groups[q, G_BLOCK], groups[q, G_AT]
-        score_row(features, row0 + groups[q, G_ROW], weights, low, groups[q, G_BLOCK_END], buffer, place)
-        for i in range(groups[q, G_FIRST], groups[q, G_LAST]):
-            t, here = members[first + i, 0], members[first + i, 1]
-            start = kinds[t, K_START]
-            for y in range(kinds[t, K_SIZE]):
+        low, place = groups[q].block, groups[q].at
+        score_row(features, row0 + groups[q].row, weights, low, groups[q].block_end, buffer, place)
+        for i in range(groups[q].first, groups[q].last):
+            t, here = members[first + i].template, members[first + i].table
+            start = kinds[t].start
+            for y in range(kinds[t].entries):
                 b = blocks[start + y]
                 value = fixed[start + y] + (scale * buffer[place + b - low] if b >= 0 else 0.0)
                 if len(extra) > 0:
@@ -492,30 +447,30 @@ def _add_side(
 ) -> None:  # fmt: skip
     """Add unit * sum of values * features of one side of an example to v; u moves so that u + back * v stays."""
     for q in range(q0, q1):
-        low, last, place = groups[q, G_BLOCK], groups[q, G_BLOCK_END], groups[q, G_AT]
+        low, last, place = groups[q].block, groups[q].block_end, groups[q].at
         buffer[place : place + last - low] = 0.0
         moved = False
-        for i in range(groups[q, G_FIRST], groups[q, G_LAST]):
-            t, here = members[first + i, 0], members[first + i, 1]
-            start = kinds[t, K_START]
-            for y in range(kinds[t, K_SIZE]):
+        for i in range(groups[q].first, groups[q].last):
+            t, here = members[first + i].template, members[first + i].table
+            start = kinds[t].start
+            for y in range(kinds[t].entries):
                 if values[here + y] != 0.0 and blocks[start + y] >= 0:
                     buffer[place + blocks[start + y] - low] += values[here + y]
                     moved = True
         if moved:
-            add_row(features, row0 + groups[q, G_ROW], v, low, last, buffer, place, unit)
-            add_row(features, row0 + groups[q, G_ROW], u, low, last, buffer, place, -back * unit)
+            add_row(features, row0 + groups[q].row, v, low, last, buffer, place, unit)
+            add_row(features, row0 + groups[q].row, u, low, last, buffer, place, -back * unit)
 
 
 @inner
 def _reparametrise(f0: int, n_factors: int, factors: Any, kinds: Any, slots: Any, delta: Any, theta_f: Any) -> None:
     """Take the messages out of the factors' scores."""
     for c in range(f0, f0 + n_factors):
-        t = factors[c, F_TEMPLATE]
-        for z in range(kinds[t, K_SLOTS], kinds[t, K_SLOTS] + kinds[t, K_ARITY]):
+        t = factors[c].template
+        for z in range(kinds[t].slots, kinds[t].slots + kinds[t].arity):
             slot_add(
-                theta_f, factors[c, F_TABLE], slots[z, SLOT_OUTER], slots[z, SLOT_STATES], slots[z, SLOT_STRIDE], delta,
-                factors[c, F_DELTA] + slots[z, SLOT_DELTA], -1.0,
+                theta_f, factors[c].table, slots[z].outer, slots[z].states, slots[z].stride, delta,
+                factors[c].delta + slots[z].delta, -1.0,
             )  # fmt: skip
 
 
@@ -547,24 +502,22 @@ def _smooth_star_round(
 ) -> None:  # fmt: skip
     """`star_round` with the soft-max in the place of the max."""
     for v in range(v0, v0 + n):
-        i0 = variables[v, V_INCIDENT]
-        i1 = i0 + variables[v, V_DEGREE]
+        i0 = variables[v].neighbours
+        i1 = i0 + variables[v].degree
         if i0 == i1:
             continue
-        n_states, state = kinds[variables[v, V_TEMPLATE], K_SIZE], variables[v, V_STATE]
+        n_states, state = kinds[variables[v].template].entries, variables[v].table
         for k in range(n_states):
             shared[k] = theta_v[state + k]
         for e in range(i0, i1):
-            to = incident[e, I_DELTA]
-            _slot_soft_max(
-                theta_f, incident[e, I_TABLE], incident[e, I_OUTER], n_states, incident[e, I_STRIDE], eps, high, to
-            )
+            to = incident[e].delta
+            _slot_soft_max(theta_f, incident[e].table, incident[e].outer, n_states, incident[e].stride, eps, high, to)
             for k in range(n_states):
                 high[to + k] += delta[to + k]
                 shared[k] += high[to + k]
         share = 1.0 / (i1 - i0 + 1)
         for e in range(i0, i1):
-            to = incident[e, I_DELTA]
+            to = incident[e].delta
             for k in range(n_states):
                 if shared[k] != -np.inf:
                     new = high[to + k] - shared[k] * share
@@ -574,9 +527,7 @@ def _smooth_star_round(
                     new = 0.5 * _FAR * share
                 high[to + k] = delta[to + k] - new
                 delta[to + k] = new
-            slot_add(
-                theta_f, incident[e, I_TABLE], incident[e, I_OUTER], n_states, incident[e, I_STRIDE], high, to, 1.0
-            )
+            slot_add(theta_f, incident[e].table, incident[e].outer, n_states, incident[e].stride, high, to, 1.0)
 
 
 @inner
@@ -585,11 +536,11 @@ def _pair_star_round(
 ) -> None:
     """Either round where all factors are pairs of binary variables: only delta(1) - delta(0) matters, so delta(0) stays."""
     for v in range(v0, v0 + n):
-        i0, state = variables[v, V_INCIDENT], variables[v, V_STATE]
-        i1 = i0 + variables[v, V_DEGREE]
+        i0, state = variables[v].neighbours, variables[v].table
+        i1 = i0 + variables[v].degree
         shared = theta_v[state + 1] - theta_v[state]
         for e in range(i0, i1):
-            at, stride, to = incident[e, I_TABLE], incident[e, I_STRIDE], incident[e, I_DELTA]
+            at, stride, to = incident[e].table, incident[e].stride, incident[e].delta
             rise = _soft_max(theta_f[at + stride], theta_f[at + 3], eps) - _soft_max(
                 theta_f[at], theta_f[at + 3 - stride], eps
             )
@@ -597,7 +548,7 @@ def _pair_star_round(
             shared += high[to]
         share = shared / (i1 - i0 + 1)
         for e in range(i0, i1):
-            at, stride, to = incident[e, I_TABLE], incident[e, I_STRIDE], incident[e, I_DELTA]
+            at, stride, to = incident[e].table, incident[e].stride, incident[e].delta
             new = high[to] - share + delta[to]
             theta_f[at + stride] += delta[to + 1] - new
             theta_f[at + 3] += delta[to + 1] - new

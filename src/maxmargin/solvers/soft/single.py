@@ -17,14 +17,6 @@ import numpy as np
 from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import KernelFeatures, add_row, score_row
-from maxmargin.problems.layout import (
-    G_ROW,
-    K_SIZE,
-    K_START,
-    S_VARIABLES,
-    V_ROW,
-    V_TEMPLATE,
-)
 from maxmargin.solvers.soft.simplex import project_block
 
 
@@ -37,8 +29,8 @@ def is_single(problem: FactorGraphs) -> bool:
         and problem.example_factors[-1] == 0
         and not isinstance(problem.variable_features, KernelFeatures)
         and problem.n_examples == problem.variable_features.shape[0]
-        and (a.examples[:-1, V_ROW] == np.arange(problem.n_examples)).all()
-        and a.variable_groups[0, G_ROW] == 0
+        and (a.examples[:-1].variable_row == np.arange(problem.n_examples)).all()
+        and a.variable_groups[0].row == 0
     )
 
 
@@ -51,8 +43,8 @@ def visit_single(
 ) -> None:
     """Visit the examples in order: each variable goes to the maximum of its block."""
     weight, losses, extra = g.weight, g.losses, g.variable_scores
-    t = g.variables[g.structures[0, S_VARIABLES], V_TEMPLATE]
-    start, n_states = g.variable_kinds[t, K_START], g.variable_kinds[t, K_SIZE]
+    t = g.variables[g.structures[0].variables].template
+    start, n_states = g.variable_kinds[t].start, g.variable_kinds[t].entries
     blocks, fixed = g.variable_block[start : start + n_states], g.variable_fixed[start : start + n_states]
     sharing, norms = g.variable_sharing[start : start + n_states], features.squared_norms
     n_blocks, scale = w.shape[1], 1.0 / (lam * len(weight))
@@ -100,8 +92,8 @@ def visit_single(
 def single_hinges(g: Any, features: Any, w: Any, begin: int, end: int, out: Any) -> None:
     """Hinges of examples begin to end - 1, into out[begin:end]."""
     labels, losses, extra = g.labels, g.losses, g.variable_scores
-    t = g.variables[g.structures[0, S_VARIABLES], V_TEMPLATE]
-    start, n_states = g.variable_kinds[t, K_START], g.variable_kinds[t, K_SIZE]
+    t = g.variables[g.structures[0].variables].template
+    start, n_states = g.variable_kinds[t].start, g.variable_kinds[t].entries
     blocks, fixed = g.variable_block[start : start + n_states], g.variable_fixed[start : start + n_states]
     n_blocks = w.shape[1]
     buffer = np.zeros(n_blocks)
@@ -122,8 +114,8 @@ def single_hinges(g: Any, features: Any, w: Any, begin: int, end: int, out: Any)
 def single_dual_point(g: Any, features: Any, mu: Any, lam: float, w: Any) -> float:
     """The weights of the marginals, into w; returns the linear part of f there."""
     labels, losses, extra, weight = g.labels, g.losses, g.variable_scores, g.weight
-    t = g.variables[g.structures[0, S_VARIABLES], V_TEMPLATE]
-    start, n_states = g.variable_kinds[t, K_START], g.variable_kinds[t, K_SIZE]
+    t = g.variables[g.structures[0].variables].template
+    start, n_states = g.variable_kinds[t].start, g.variable_kinds[t].entries
     blocks, fixed = g.variable_block[start : start + n_states], g.variable_fixed[start : start + n_states]
     n_blocks, scale = w.shape[1], 1.0 / (lam * len(weight))
     moved = np.zeros(n_blocks)

@@ -48,7 +48,7 @@ from maxmargin import jit
 from maxmargin.errors import OptionError
 from maxmargin.parallel.threads import asked_to_stop, run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.layout import V_DEGREE, joint_states_of
+from maxmargin.problems.layout import joint_states_of
 from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
 from maxmargin.solvers.core.sampling import in_runs, sample_by_gap
 from maxmargin.solvers.core.solver import Solver
@@ -295,7 +295,7 @@ class SoftRun(ProximalRun[SoftState]):
             return float(self.solver.rho)
         if not self.has_factors:
             return 1.0
-        degree = self.g.variables[:, V_DEGREE]
+        degree = self.g.variables.degree
         n = self.problem.example_variables[-1]
         mean_states = self.problem.example_states[-1] / n
         return float(0.3 * degree[degree > 0].mean() / self.mean_loss() / mean_states)
@@ -403,7 +403,7 @@ class SoftRun(ProximalRun[SoftState]):
         enough = 0.05 * float(gaps.mean())
         run_shards(
             lambda begin, end: hinges(
-                self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, now.nu, now.rho,
+                self.problem.batch, now.w_v, now.w_f, now.mu, now.table, now.nu, now.rho,
                 0 if soft else _POLISH, soft, gaps, enough, begin, end, hinge, *self.structured(now),
             ),
             self.problem.n_examples,

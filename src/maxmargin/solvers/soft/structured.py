@@ -43,40 +43,7 @@ from numpy.typing import NDArray
 
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.layout import (
-    F_DELTA,
-    F_MESSAGE,
-    F_SCOPE,
-    F_TABLE,
-    F_TEMPLATE,
-    G_AT,
-    G_BLOCK,
-    G_FIRST,
-    G_LAST,
-    I_DELTA,
-    K_ARITY,
-    K_KIND,
-    K_SIZE,
-    K_SLOTS,
-    K_START,
-    L_SLOTS,
-    L_VARIABLES,
-    MESSAGES,
-    S_FACTORS,
-    S_VARIABLES,
-    SLOT_DELTA,
-    SLOT_STATES,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_DEGREE,
-    V_INCIDENT,
-    V_STATE,
-    V_TEMPLATE,
-    VARIABLES,
-    local_offsets,
-    offsets,
-)  # fmt: skip
+from maxmargin.problems.layout import local_offsets, offsets
 from maxmargin.problems.structured import (
     structured_max,
     structured_max_marginals,
@@ -116,15 +83,15 @@ class Held(Struct):
 def hold(graphs: FactorGraphs) -> Held:
     """Room for the structured factors of a batch, all at 0."""
     a = graphs.arrays
-    kind = a.factors[:, F_TEMPLATE]
-    chosen = np.flatnonzero(a.factor_kinds[kind, K_KIND] != TABLE)
-    first = np.searchsorted(chosen, a.structures[:, S_FACTORS]).astype(np.int64)
+    kind = a.factors.template
+    chosen = np.flatnonzero(a.factor_kinds[kind].kind != TABLE)
+    first = np.searchsorted(chosen, a.structures.factors).astype(np.int64)
     n_states = np.array([sum(one.n_states) for one in graphs.factor_templates], np.int64)[kind[chosen]]
     counts = np.diff(first)
     state, states = local_offsets(n_states, counts)
-    scope, scopes = local_offsets(a.factor_kinds[kind[chosen], K_ARITY], counts)
+    scope, scopes = local_offsets(a.factor_kinds[kind[chosen]].arity, counts)
     number, numbers = local_offsets(np.ones_like(chosen), counts)
-    local = chosen - np.repeat(a.structures[:-1, S_FACTORS], counts)
+    local = chosen - np.repeat(a.structures[:-1].factors, counts)
     start = np.stack([offsets(one[graphs.structure_of]) for one in (states, scopes, numbers)], axis=1)
     return Held(
         first, np.stack([local, state, scope, number], axis=1), start, np.zeros(start[-1, E_STATE]),
@@ -135,10 +102,10 @@ def hold(graphs: FactorGraphs) -> Held:
 def overlapping(graphs: FactorGraphs) -> bool:
     """Whether some variable is in two structured factors."""
     a = graphs.arrays
-    kinds = a.factor_kinds[a.factors[:, F_TEMPLATE]]
-    owner = np.repeat(np.arange(len(graphs.structures)), np.diff(a.structures[:, S_FACTORS]))
-    member = a.scope + np.repeat(a.structures[owner, S_VARIABLES], kinds[:, K_ARITY])
-    inside = member[np.repeat(kinds[:, K_KIND] != TABLE, kinds[:, K_ARITY])]
+    kinds = a.factor_kinds[a.factors.template]
+    owner = np.repeat(np.arange(len(graphs.structures)), np.diff(a.structures.factors))
+    member = a.scope + np.repeat(a.structures[owner].variables, kinds.arity)
+    inside = member[np.repeat(kinds.kind != TABLE, kinds.arity)]
     return len(np.unique(inside)) < len(inside)
 
 
@@ -153,19 +120,19 @@ def hold_truth(g: Any, held: Any, table: Any) -> None:
     )  # fmt: skip
     structured, labels, largest = g.structured, g.labels, g.largest
     first, rows, start, inside, mass, atoms = held.first, held.factors, held.start, held.inside, held.mass, held.atoms
-    own = np.empty(largest[L_SLOTS], np.int32)
+    own = np.empty(largest.slots, np.int32)
     for m in range(len(examples) - 1):
-        s = examples[m, STRUCTURE]
+        s = examples[m].structure
         for r in range(first[s], first[s + 1]):
-            c = structures[s, S_FACTORS] + rows[r, H_FACTOR]
-            t, at = factors[c, F_TEMPLATE], factors[c, F_SCOPE]
+            c = structures[s].factors + rows[r, H_FACTOR]
+            t, at = factors[c].template, factors[c].neighbours
             here, atom = start[m, E_STATE] + rows[r, H_STATE], ATOMS * (start[m, E_SCOPE] + rows[r, H_SCOPE])
-            for j in range(kinds[t, K_ARITY]):
-                own[j] = labels[examples[m, VARIABLES] + scope[at + j]]
+            for j in range(kinds[t].arity):
+                own[j] = labels[examples[m].variables + scope[at + j]]
                 atoms[atom + j] = own[j]
-                inside[here + slots[kinds[t, K_SLOTS] + j, SLOT_DELTA] + own[j]] = 1.0
+                inside[here + slots[kinds[t].slots + j].delta + own[j]] = 1.0
             mass[start[m, E_NUMBER] + rows[r, H_NUMBER], 0] = 1.0
-            structured_statistics(t, kinds, slots, structured, own, table, examples[m, TABLES] + factors[c, F_TABLE])
+            structured_statistics(t, kinds, slots, structured, own, table, examples[m].tables + factors[c].table)
 
 
 @inner
@@ -177,15 +144,15 @@ def sweep_structured(
     d_mu: Any, values: Any, sums: Any, spare: Any, labels: Any, other: Any, work: Any, order: Any, figures: Any,
 ) -> None:  # fmt: skip
     """Improve each structured factor of a group and add its messages to its variables' sums."""
-    states = example[STATES]
-    inverse, shift = 1.0 / rho, group[G_AT] - group[G_BLOCK]
+    states = example.states
+    inverse, shift = 1.0 / rho, group.at - group.block
     for r in range(first[s], first[s + 1]):
-        if not group[G_FIRST] <= rows[r, H_FACTOR] < group[G_LAST]:
+        if not group.first <= rows[r, H_FACTOR] < group.last:
             continue
         c = f0 + rows[r, H_FACTOR]
-        t, at, tab = factors[c, F_TEMPLATE], factors[c, F_SCOPE], example[TABLES] + factors[c, F_TABLE]
-        msg, here = example[MESSAGES] + factors[c, F_MESSAGE], start[m, E_STATE] + rows[r, H_STATE]
-        begin, size, arity, slot0 = kinds[t, K_START], kinds[t, K_SIZE], kinds[t, K_ARITY], kinds[t, K_SLOTS]
+        t, at, tab = factors[c].template, factors[c].neighbours, example.tables + factors[c].table
+        msg, here = example.messages + factors[c].message, start[m, E_STATE] + rows[r, H_STATE]
+        begin, size, arity, slot0 = kinds[t].start, kinds[t].entries, kinds[t].arity, kinds[t].slots
         for p in range(size):
             b = blocks[begin + p]
             theta[p] = fixed[begin + p] + (buffer[shift + b] if b >= 0 else 0.0)
@@ -193,9 +160,9 @@ def sweep_structured(
                 theta[p] += scores[tab + p]
         disagreement = 0.0
         for j in range(arity):
-            n_states, z = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_DELTA]
+            n_states, z = slots[slot0 + j].states, slots[slot0 + j].delta
             v = v0 + scope[at + j]
-            state, own_fixed = states + variables[v, V_STATE], v_kinds[variables[v, V_TEMPLATE], K_START]
+            state, own_fixed = states + variables[v].table, v_kinds[variables[v].template].start
             base = inside[here + z] - mu[state]
             for k in range(n_states):
                 gone = inside[here + z + k] - mu[state + k]
@@ -217,8 +184,8 @@ def sweep_structured(
             figures[0] += gap
             figures[1] += disagreement
         for j in range(arity):
-            state, z = variables[v0 + scope[at + j], V_STATE], slots[slot0 + j, SLOT_DELTA]
-            for k in range(slots[slot0 + j, SLOT_STATES]):
+            state, z = variables[v0 + scope[at + j]].table, slots[slot0 + j].delta
+            for k in range(slots[slot0 + j].states):
                 message[state + k] += delta[z + k]
 
 
@@ -231,7 +198,7 @@ def _improve(
 ) -> float:  # fmt: skip
     """Up to _STEPS steps on one factor, each towards the best labeling from the worst; returns the gap before them."""
     last = slot0 + arity - 1
-    n_inside = slots[last, SLOT_DELTA] + slots[last, SLOT_STATES]
+    n_inside = slots[last].delta + slots[last].states
     opening, gap = 0.0, 0.0
     for step_number in range(_STEPS):
         mean = 0.0
@@ -249,7 +216,7 @@ def _improve(
                     labels[j] = atoms[atom + a * arity + j]
                 values[a] = structured_score(t, kinds, slots, structured, theta, 0, labels, work)
                 for j in range(arity):
-                    values[a] += unary[slots[slot0 + j, SLOT_DELTA] + labels[j]]
+                    values[a] += unary[slots[slot0 + j].delta + labels[j]]
                 rest -= mass[number, a]
                 left -= mass[number, a] * values[a]
                 if values[a] < low:
@@ -267,7 +234,7 @@ def _improve(
         for i in range(n_inside):
             d_mu[i] = 0.0
         for j in range(arity):
-            d_mu[slots[slot0 + j, SLOT_DELTA] + labels[j]] = 1.0
+            d_mu[slots[slot0 + j].delta + labels[j]] = 1.0
         most = rest
         if worst == ATOMS:
             for p in range(size):
@@ -324,7 +291,7 @@ def _add_atom(
     """Add scale times the statistics and states of an atom to a direction."""
     for j in range(arity):
         other[j] = atoms[atom + j]
-        d_mu[slots[slot0 + j, SLOT_DELTA] + other[j]] += scale
+        d_mu[slots[slot0 + j].delta + other[j]] += scale
     structured_statistics(t, kinds, slots, structured, other, spare, 0)
     for p in range(size):
         d_f[p] += scale * spare[p]
@@ -356,18 +323,18 @@ def read_messages(
     structured: Any, mu: Any, nu: Any, inside: Any, inverse: float, truth: Any, theta_f: Any, delta: Any, labels: Any, work: Any,
 ) -> tuple[float, float]:  # fmt: skip
     """Messages nu + (mu_c - mu_i) / rho of a factor, at its place in delta; returns the score of the truth and |delta|^2."""
-    t, at, to = factors[c, F_TEMPLATE], factors[c, F_SCOPE], factors[c, F_DELTA]
+    t, at, to = factors[c].template, factors[c].neighbours, factors[c].delta
     square = 0.0
-    for j in range(kinds[t, K_ARITY]):
-        z = slots[kinds[t, K_SLOTS] + j, SLOT_DELTA]
-        state = states + variables[v0 + scope[at + j], V_STATE]
+    for j in range(kinds[t].arity):
+        z = slots[kinds[t].slots + j].delta
+        state = states + variables[v0 + scope[at + j]].table
         labels[j] = truth[first + scope[at + j]]
-        for k in range(slots[kinds[t, K_SLOTS] + j, SLOT_STATES]):
+        for k in range(slots[kinds[t].slots + j].states):
             delta[to + z + k] = (inside[here + z + k] - mu[state + k]) * inverse
             if k > 0:
                 delta[to + z + k] += nu[msg + z - j + k - 1]
             square += delta[to + z + k] * delta[to + z + k]
-    return structured_score(t, kinds, slots, structured, theta_f, factors[c, F_TABLE], labels, work), square
+    return structured_score(t, kinds, slots, structured, theta_f, factors[c].table, labels, work), square
 
 
 @inner
@@ -376,15 +343,15 @@ def _beliefs_without(
     unary: Any,
 ) -> None:  # fmt: skip
     """The beliefs of a factor's variables but for its own messages; -inf where a state is forbidden elsewhere."""
-    t, at, to = factors[c, F_TEMPLATE], factors[c, F_SCOPE], factors[c, F_DELTA]
-    for j in range(kinds[t, K_ARITY]):
-        z, v = slots[kinds[t, K_SLOTS] + j, SLOT_DELTA], v0 + scope[at + j]
-        for k in range(slots[kinds[t, K_SLOTS] + j, SLOT_STATES]):
-            belief, dead = theta_v[variables[v, V_STATE] + k], False
-            for e in range(variables[v, V_INCIDENT], variables[v, V_INCIDENT] + variables[v, V_DEGREE]):
-                if incident[e, I_DELTA] != to + z:
-                    belief += delta[incident[e, I_DELTA] + k]
-                    dead = dead or abs(delta[incident[e, I_DELTA] + k]) > _DEAD
+    t, at, to = factors[c].template, factors[c].neighbours, factors[c].delta
+    for j in range(kinds[t].arity):
+        z, v = slots[kinds[t].slots + j].delta, v0 + scope[at + j]
+        for k in range(slots[kinds[t].slots + j].states):
+            belief, dead = theta_v[variables[v].table + k], False
+            for e in range(variables[v].neighbours, variables[v].neighbours + variables[v].degree):
+                if incident[e].delta != to + z:
+                    belief += delta[incident[e].delta + k]
+                    dead = dead or abs(delta[incident[e].delta + k]) > _DEAD
             unary[z + k] = -np.inf if dead else belief
 
 
@@ -394,14 +361,14 @@ def factor_round(
     theta_f: Any, delta: Any, unary: Any, most: Any, labels: Any, work: Any, order: Any,
 ) -> None:  # fmt: skip
     """Minimise the bound exactly over all messages of one factor."""
-    t, to, n = factors[c, F_TEMPLATE], factors[c, F_DELTA], kinds[factors[c, F_TEMPLATE], K_ARITY]
+    t, to, n = factors[c].template, factors[c].delta, kinds[factors[c].template].arity
     _beliefs_without(c, v0, variables, factors, scope, kinds, slots, incident, theta_v, delta, unary)
     structured_max_marginals(
-        t, -1, kinds, slots, structured, unary, theta_f, factors[c, F_TABLE], most, work, order, labels
+        t, -1, kinds, slots, structured, unary, theta_f, factors[c].table, most, work, order, labels
     )
     for j in range(n):
-        z = slots[kinds[t, K_SLOTS] + j, SLOT_DELTA]
-        end = z + slots[kinds[t, K_SLOTS] + j, SLOT_STATES]
+        z = slots[kinds[t].slots + j].delta
+        end = z + slots[kinds[t].slots + j].states
         least = np.inf
         for i in range(z, end):
             if most[i] > -np.inf:
@@ -418,13 +385,13 @@ def factor_max(
     theta_f: Any, delta: Any, unary: Any, labels: Any, work: Any, order: Any,
 ) -> float:  # fmt: skip
     """max_y theta . F(y) - sum_i delta_ci(y_i), over the labelings that the variables allow."""
-    t, to = factors[c, F_TEMPLATE], factors[c, F_DELTA]
+    t, to = factors[c].template, factors[c].delta
     _beliefs_without(c, v0, variables, factors, scope, kinds, slots, incident, theta_v, delta, unary)
-    last = kinds[t, K_SLOTS] + kinds[t, K_ARITY] - 1
-    for i in range(slots[last, SLOT_DELTA] + slots[last, SLOT_STATES]):
+    last = kinds[t].slots + kinds[t].arity - 1
+    for i in range(slots[last].delta + slots[last].states):
         if unary[i] > -np.inf:
             unary[i] = -delta[to + i]
-    return structured_max(t, kinds, slots, structured, unary, theta_f, factors[c, F_TABLE], labels, work, order)  # type: ignore[no-any-return]
+    return structured_max(t, kinds, slots, structured, unary, theta_f, factors[c].table, labels, work, order)  # type: ignore[no-any-return]
 
 
 @kernel
@@ -434,19 +401,19 @@ def agreeing(g: Any, held: Any, mu: Any, out: Any, usable: Any) -> None:
         g.examples, g.structures, g.variables, g.factors, g.scope, g.factor_kinds, g.slots,
     )  # fmt: skip
     first, rows, start, inside = held.first, held.factors, held.start, held.inside
-    given = np.empty(g.largest[L_VARIABLES], np.bool_)
+    given = np.empty(g.largest.variables, np.bool_)
     out[:] = mu
     usable[:] = True
     for m in range(len(examples) - 1):
-        s = examples[m, STRUCTURE]
+        s = examples[m].structure
         given[:] = False
         for r in range(first[s], first[s + 1]):
-            c = structures[s, S_FACTORS] + rows[r, H_FACTOR]
-            t, at, here = factors[c, F_TEMPLATE], factors[c, F_SCOPE], start[m, E_STATE] + rows[r, H_STATE]
-            for j in range(kinds[t, K_ARITY]):
-                v, z = scope[at + j], here + slots[kinds[t, K_SLOTS] + j, SLOT_DELTA]
-                state = examples[m, STATES] + variables[structures[s, S_VARIABLES] + v, V_STATE]
-                for k in range(slots[kinds[t, K_SLOTS] + j, SLOT_STATES]):
+            c = structures[s].factors + rows[r, H_FACTOR]
+            t, at, here = factors[c].template, factors[c].neighbours, start[m, E_STATE] + rows[r, H_STATE]
+            for j in range(kinds[t].arity):
+                v, z = scope[at + j], here + slots[kinds[t].slots + j].delta
+                state = examples[m].states + variables[structures[s].variables + v].table
+                for k in range(slots[kinds[t].slots + j].states):
                     if given[v] and abs(out[state + k] - inside[z + k]) > 1e-12:
                         usable[m] = False
                     # Rounding may leave a state without mass a hair below 0.
@@ -459,12 +426,12 @@ def disagreement_of(
     c: int, here: int, v0: int, states: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any, mu: Any, inside: Any
 ) -> float:  # fmt: skip
     """|mu_c(y_i) - mu_i(y_i)|^2 summed over the variables and states of a structured factor."""
-    t, at = factors[c, F_TEMPLATE], factors[c, F_SCOPE]
+    t, at = factors[c].template, factors[c].neighbours
     square = 0.0
-    for j in range(kinds[t, K_ARITY]):
-        z = here + slots[kinds[t, K_SLOTS] + j, SLOT_DELTA]
-        state = states + variables[v0 + scope[at + j], V_STATE]
-        for k in range(slots[kinds[t, K_SLOTS] + j, SLOT_STATES]):
+    for j in range(kinds[t].arity):
+        z = here + slots[kinds[t].slots + j].delta
+        state = states + variables[v0 + scope[at + j]].table
+        for k in range(slots[kinds[t].slots + j].states):
             square += (inside[z + k] - mu[state + k]) ** 2
     return square
 
@@ -475,10 +442,10 @@ def change_of_statistics(
     fixed: Any, scores: Any, truth: Any, table: Any, change: Any, labels: Any, spare: Any,
 ) -> float:  # fmt: skip
     """Add F(truth) - F_c to change[at - low + block]; returns the fixed score of F_c minus that of the truth."""
-    t = factors[c, F_TEMPLATE]
-    start, size = kinds[t, K_START], kinds[t, K_SIZE]
-    for j in range(kinds[t, K_ARITY]):
-        labels[j] = truth[first + scope[factors[c, F_SCOPE] + j]]
+    t = factors[c].template
+    start, size = kinds[t].start, kinds[t].entries
+    for j in range(kinds[t].arity):
+        labels[j] = truth[first + scope[factors[c].neighbours + j]]
     structured_statistics(t, kinds, slots, structured, labels, spare, 0)
     linear = 0.0
     for p in range(size):

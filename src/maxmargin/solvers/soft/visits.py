@@ -32,47 +32,7 @@ import numpy as np
 
 from maxmargin.jit import inner, kernel
 from maxmargin.problems.features import add_row, score_row
-from maxmargin.problems.layout import (
-    F_MESSAGE,
-    F_ROW,
-    F_SCOPE,
-    F_TABLE,
-    F_TEMPLATE,
-    G_AT,
-    G_BLOCK,
-    G_BLOCK_END,
-    G_FIRST,
-    G_LAST,
-    G_ROW,
-    K_ARITY,
-    K_KIND,
-    K_SIZE,
-    K_SLOTS,
-    K_START,
-    L_BUFFER,
-    L_SLOTS,
-    L_STATES,
-    L_TABLE,
-    MESSAGES,
-    P_BLOCK,
-    P_STATE_I,
-    P_STATE_J,
-    S_FACTOR_GROUPS,
-    S_FACTORS,
-    S_VARIABLE_GROUPS,
-    S_VARIABLES,
-    SLOT_DELTA,
-    SLOT_OUTER,
-    SLOT_STATES,
-    SLOT_STRIDE,
-    STATES,
-    STRUCTURE,
-    TABLES,
-    V_DEGREE,
-    V_ROW,
-    V_STATE,
-    V_TEMPLATE,
-)  # fmt: skip
+from maxmargin.problems.layout import P_BLOCK, P_STATE_I, P_STATE_J
 from maxmargin.problems.tables import slot_add, slot_sum
 from maxmargin.problems.templates import TABLE
 from maxmargin.solvers.soft.simplex import project_block
@@ -91,11 +51,11 @@ def visit_examples(
     """
     n_examples = len(g.weight)
     largest = g.largest
-    v_buffer, v_moved = np.empty(largest[L_BUFFER]), np.empty(largest[L_BUFFER])
-    f_buffer, f_moved = np.empty(largest[L_BUFFER]), np.empty(largest[L_BUFFER])
-    message = np.empty(largest[L_STATES])
-    value, delta = np.empty(largest[L_TABLE]), np.empty(largest[L_SLOTS])
-    theta, flat = np.empty(largest[L_STATES]), np.empty(largest[L_STATES])
+    v_buffer, v_moved = np.empty(largest.buffer), np.empty(largest.buffer)
+    f_buffer, f_moved = np.empty(largest.buffer), np.empty(largest.buffer)
+    message = np.empty(largest.states)
+    value, delta = np.empty(largest.table), np.empty(largest.slots)
+    theta, flat = np.empty(largest.states), np.empty(largest.states)
     figures = np.empty(2)
     # Fields are bound once: reading an array out of the tuple counts a reference, which would dominate the inner loops.
     examples, structures, weight = g.examples, g.structures, g.weight
@@ -114,39 +74,39 @@ def visit_examples(
         first_row, rows, start, inside, mass, atoms, structured = (
             held.first, held.factors, held.start, held.inside, held.mass, held.atoms, g.structured,
         )  # fmt: skip
-        room = 2 * largest[L_SLOTS] + largest[L_TABLE] + 2
+        room = 2 * largest.slots + largest.table + 2
         labels, other, order_of = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)
         work, unary, d_mu, d_f, spare = np.empty(room), np.empty(room), np.empty(room), np.empty(room), np.empty(room)
-        values, sums = np.empty(ATOMS), np.zeros(largest[L_BUFFER])
+        values, sums = np.empty(ATOMS), np.zeros(largest.buffer)
     for m in order:
         unit = weight[m] / (lam * n_examples)
         if unit == 0.0:
             continue
-        s = examples[m, STRUCTURE]
-        vq0, vq1 = structures[s, S_VARIABLE_GROUPS], structures[s + 1, S_VARIABLE_GROUPS]
-        fq0, fq1 = structures[s, S_FACTOR_GROUPS], structures[s + 1, S_FACTOR_GROUPS]
+        s = examples[m].structure
+        vq0, vq1 = structures[s].variable_groups, structures[s + 1].variable_groups
+        fq0, fq1 = structures[s].factor_groups, structures[s + 1].factor_groups
         if edgeless:
             fq1 = fq0
         figures[:] = 0.0
         # Without factors a variable's block is solved at once.
         last_sweep = sweeps - 1 if fq1 > fq0 else 0
         for sweep in range(last_sweep + 1):
-            message[: examples[m + 1, STATES] - examples[m, STATES]] = 0.0
+            message[: examples[m + 1].states - examples[m].states] = 0.0
             for q in range(fq0, fq1):
-                row, at = examples[m, F_ROW] + f_groups[q, G_ROW], f_groups[q, G_AT]
-                first, last = f_groups[q, G_BLOCK], f_groups[q, G_BLOCK_END]
+                row, at = examples[m].factor_row + f_groups[q].row, f_groups[q].at
+                first, last = f_groups[q].block, f_groups[q].block_end
                 if sweep == 0 or fq1 - fq0 > 1:
                     score_row(f_features, row, w_f, first, last, f_buffer, at)
                     f_moved[at : at + last - first] = 0.0
                 _sweep_factors(
-                    examples[m], f_groups[q], structures[s, S_VARIABLES], structures[s, S_FACTORS], variables, factors, pairs,
+                    examples[m], f_groups[q], structures[s].variables, structures[s].factors, variables, factors, pairs,
                     scope, f_kinds, slots, f_block, f_fixed, f_scores, unit * f_norms[row], rho, smoothing, steps, sweep == 0,
                     multipliers and sweep == 0, mu, table, nu, f_buffer, f_moved, message, value, delta, figures,
                 )  # fmt: skip
                 if held is not None:
                     move_nu = multipliers and sweep == 0
                     sweep_structured(
-                        m, s, examples[m], f_groups[q], structures[s, S_VARIABLES], structures[s, S_FACTORS], variables, v_kinds,
+                        m, s, examples[m], f_groups[q], structures[s].variables, structures[s].factors, variables, v_kinds,
                         v_fixed, v_scores, factors, scope, f_kinds, slots, structured, f_block, f_fixed, f_scores,
                         unit * f_norms[row], rho, smoothing, sweep == 0, move_nu, mu, table,
                         nu, first_row, rows, start, inside, mass, atoms, f_buffer, f_moved, message, value, delta, unary, d_f,
@@ -155,13 +115,13 @@ def visit_examples(
                 if sweep == last_sweep or fq1 - fq0 > 1:
                     add_row(f_features, row, w_f, first, last, f_moved, at, -unit)
             for q in range(vq0, vq1):
-                row, at = examples[m, V_ROW] + v_groups[q, G_ROW], v_groups[q, G_AT]
-                first, last = v_groups[q, G_BLOCK], v_groups[q, G_BLOCK_END]
+                row, at = examples[m].variable_row + v_groups[q].row, v_groups[q].at
+                first, last = v_groups[q].block, v_groups[q].block_end
                 if sweep == 0 or vq1 - vq0 > 1:
                     score_row(v_features, row, w_v, first, last, v_buffer, at)
                     v_moved[at : at + last - first] = 0.0
                 _sweep_variables(
-                    examples[m], v_groups[q], structures[s, S_VARIABLES], variables, v_kinds, v_block, v_fixed, sharing, v_scores,
+                    examples[m], v_groups[q], structures[s].variables, variables, v_kinds, v_block, v_fixed, sharing, v_scores,
                     losses, unit * v_norms[row], np.inf if edgeless else rho, smoothing, sweep == 0, mu, v_buffer, v_moved, message,
                     theta, flat, figures,
                 )  # fmt: skip
@@ -178,13 +138,13 @@ def _sweep_factors(
     mu: Any, table: Any, nu: Any, buffer: Any, moved: Any, message: Any, value: Any, delta: Any, figures: Any,
 ) -> None:  # fmt: skip
     """Improve each factor of a group and add its messages to its variables' sums."""
-    states, tables, messages = example[STATES], example[TABLES], example[MESSAGES]
-    shift = group[G_AT] - group[G_BLOCK]
+    states, tables, messages = example.states, example.tables, example.messages
+    shift = group.at - group.block
     inverse = 1.0 / rho
     total_gap, total_disagreement = 0.0, 0.0
-    for c in range(group[G_FIRST], group[G_LAST]):
-        tab = tables + factors[f0 + c, F_TABLE]
-        msg = messages + factors[f0 + c, F_MESSAGE]
+    for c in range(group.first, group.last):
+        tab = tables + factors[f0 + c].table
+        msg = messages + factors[f0 + c].message
         at_i = pairs[f0 + c, P_STATE_I]
         if at_i >= 0:
             # A pair of binary variables, the common case: the computation of _table_block with everything in registers.
@@ -248,7 +208,7 @@ def _sweep_factors(
                 to_j += 2.0 * step * inverse * d_j
             message[at_i + 1] += to_i
             message[at_j + 1] += to_j
-        elif kinds[factors[f0 + c, F_TEMPLATE], K_KIND] == TABLE:
+        elif kinds[factors[f0 + c].template].kind == TABLE:
             gap, gone = _table_block(
                 f0 + c, v0, states, tab, msg, shift, variables, factors, scope, kinds, slots, blocks, fixed, scores, own, rho,
                 smoothing, steps, measure, move_nu, mu, table, nu, buffer, moved, message, value, delta,
@@ -266,8 +226,8 @@ def _table_block(
     mu: Any, table: Any, nu: Any, buffer: Any, moved: Any, message: Any, value: Any, delta: Any,
 ) -> tuple[float, float]:  # fmt: skip
     """Up to `steps` pairwise steps on one factor's table; returns its gap and disagreement before them, if measured."""
-    t, at = factors[c, F_TEMPLATE], factors[c, F_SCOPE]
-    start, size, arity, slot0 = kinds[t, K_START], kinds[t, K_SIZE], kinds[t, K_ARITY], kinds[t, K_SLOTS]
+    t, at = factors[c].template, factors[c].neighbours
+    start, size, arity, slot0 = kinds[t].start, kinds[t].entries, kinds[t].arity, kinds[t].slots
     inverse = 1.0 / rho
     gap, disagreement = 0.0, 0.0
     for y in range(size):
@@ -277,9 +237,9 @@ def _table_block(
         for y in range(size):
             value[y] += scores[tab + y]
     for j in range(arity):
-        n_states, stride = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_STRIDE]
-        outer, z = slots[slot0 + j, SLOT_OUTER], slots[slot0 + j, SLOT_DELTA]
-        state = states + variables[v0 + scope[at + j], V_STATE]
+        n_states, stride = slots[slot0 + j].states, slots[slot0 + j].stride
+        outer, z = slots[slot0 + j].outer, slots[slot0 + j].delta
+        state = states + variables[v0 + scope[at + j]].table
         for k in range(n_states):
             delta[z + k] = -mu[state + k]
         slot_sum(table, tab, outer, n_states, stride, delta, z)
@@ -318,7 +278,7 @@ def _table_block(
         gain, loss = blocks[start + best], blocks[start + worst]
         curvature = 2.0 * smoothing + (own * ((gain >= 0) + (loss >= 0)) if gain != loss else 0.0)
         for j in range(arity):
-            n_states, stride = slots[slot0 + j, SLOT_STATES], slots[slot0 + j, SLOT_STRIDE]
+            n_states, stride = slots[slot0 + j].states, slots[slot0 + j].stride
             if (best // stride) % n_states != (worst // stride) % n_states:
                 curvature += 2.0 * inverse
         step = (high - low) / curvature
@@ -332,15 +292,15 @@ def _table_block(
         value[worst] += smoothing * step
         for j in range(arity):
             n_states, stride, z = (
-                slots[slot0 + j, SLOT_STATES],
-                slots[slot0 + j, SLOT_STRIDE],
-                slots[slot0 + j, SLOT_DELTA],
+                slots[slot0 + j].states,
+                slots[slot0 + j].stride,
+                slots[slot0 + j].delta,
             )
             up, down = (best // stride) % n_states, (worst // stride) % n_states
             if up != down:
                 delta[z + up] += step * inverse
                 delta[z + down] -= step * inverse
-                for outer in range(slots[slot0 + j, SLOT_OUTER]):
+                for outer in range(slots[slot0 + j].outer):
                     y = outer * n_states * stride
                     for i in range(stride):
                         value[y + up * stride + i] -= step * inverse
@@ -360,8 +320,8 @@ def _table_block(
                     elif b == loss:
                         value[y] += own * step
     for j in range(arity):
-        state, z = variables[v0 + scope[at + j], V_STATE], slots[slot0 + j, SLOT_DELTA]
-        for k in range(slots[slot0 + j, SLOT_STATES]):
+        state, z = variables[v0 + scope[at + j]].table, slots[slot0 + j].delta
+        for k in range(slots[slot0 + j].states):
             message[state + k] += delta[z + k]
     return gap, disagreement
 
@@ -373,14 +333,14 @@ def _sweep_variables(
     figures: Any,
 ) -> None:  # fmt: skip
     """Move each variable of a group to its block's maximum: max theta.mu - 1/2 sum_k c_k (mu_k - now_k)^2 on the simplex."""
-    states = example[STATES]
-    shift = group[G_AT] - group[G_BLOCK]
-    for v in range(group[G_FIRST], group[G_LAST]):
-        t = variables[v0 + v, V_TEMPLATE]
-        start, n_states = kinds[t, K_START], kinds[t, K_SIZE]
-        local = variables[v0 + v, V_STATE]
+    states = example.states
+    shift = group.at - group.block
+    for v in range(group.first, group.last):
+        t = variables[v0 + v].template
+        start, n_states = kinds[t].start, kinds[t].entries
+        local = variables[v0 + v].table
         at = states + local
-        pull = variables[v0 + v, V_DEGREE] / rho + smoothing
+        pull = variables[v0 + v].degree / rho + smoothing
         high = -np.inf
         for k in range(n_states):
             score = fixed[start + k] + losses[at + k] + message[local + k] - smoothing * mu[at + k]
