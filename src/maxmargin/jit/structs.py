@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import struct
+import sys
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self, dataclass_transform
 
@@ -95,19 +97,35 @@ class Struct:
     def _numba_type_(self) -> StructType:
         kept: StructType | None = self.__dict__.get("_type")
         if kept is None:
-            kept = self.__dict__["_type"] = StructType(type(self), tuple(map(_typeof, self)))
+            # Types are made once for fields that look the same: Numba takes long to find the type of an array.
+            look = tuple(map(_look, self))
+            kept = _types.get((type(self), look))
+            if kept is None:
+                kept = _types[type(self), look] = StructType(type(self), tuple(map(_typeof, self)))
+            self.__dict__["_type"] = kept
         return kept
 
     @property
     def _address(self) -> int:
         """Where the table is that kernels read."""
-        table: np.ndarray[Any, Any] | None = self.__dict__.get("_table")
-        if table is None:
-            words: list[Any] = []
+        found: tuple[int, Any] | None = self.__dict__.get("_table")
+        if found is None:
+            words: list[int] = []
             for value in self:
-                words += _words(value)
-            table = self.__dict__["_table"] = np.array(words, np.uint64)
-        return int(table.ctypes.data)
+                _add_words(value, words)
+            table = np.array(words, np.int64)
+            found = self.__dict__["_table"] = table.ctypes.data, table
+        return found[0]
+
+
+_types: dict[Any, StructType] = {}
+
+
+def _look(value: Any) -> Any:
+    """All of a field that its type depends on."""
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.ndim, value.flags.num
+    return value._numba_type_ if isinstance(value, Struct) else type(value)
 
 
 def _typeof(value: Any) -> Any:
@@ -122,18 +140,16 @@ def _typeof(value: Any) -> Any:
     return numba.typeof(value)
 
 
-def _words(value: Any) -> list[Any]:
-    """What the table holds of one field: for an array Numba's own description of it, which has no owner."""
+def _add_words(value: Any, words: list[int]) -> None:
+    """What the table holds of one field: of an array Numba's own description of it, which has no owner."""
     if isinstance(value, np.ndarray):
-        return [
-            np.uint64(0), np.uint64(0), np.uint64(value.size), np.uint64(value.itemsize), np.uint64(value.ctypes.data),
-            *(np.uint64(one) for one in value.shape), *np.array(value.strides, np.int64).view(np.uint64),
-        ]  # fmt: skip
-    if isinstance(value, Struct):
-        return [np.uint64(value._address)]
-    if isinstance(value, float | np.floating):
-        return [np.float64(value).view(np.uint64)]
-    return [np.int64(value).view(np.uint64)]
+        words += (0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides)
+    elif isinstance(value, Struct):
+        words.append(value._address)
+    elif isinstance(value, float | np.floating):
+        words.append(int.from_bytes(struct.pack("d", value), sys.byteorder, signed=True))
+    else:
+        words.append(int(value))
 
 
 class StructType(types.Type):
@@ -167,13 +183,13 @@ register_model(StructType)(models.OpaqueModel)
 class _Fields(AttributeTemplate):
     key = StructType
 
-    def generic_resolve(self, struct: StructType, name: str) -> Any:
-        return struct.places[name][1] if name in struct.places else None
+    def generic_resolve(self, owner: StructType, name: str) -> Any:
+        return owner.places[name][1] if name in owner.places else None
 
 
 @lower_getattr_generic(StructType)
-def _read_field(context: Any, builder: Any, struct: StructType, pointer: Any, name: str) -> Any:
-    at, field = struct.places[name]
+def _read_field(context: Any, builder: Any, owner: StructType, pointer: Any, name: str) -> Any:
+    at, field = owner.places[name]
     word = cgutils.gep_inbounds(builder, builder.bitcast(pointer, cgutils.intp_t.as_pointer()), at)
     if isinstance(field, types.Array):
         array = builder.load(builder.bitcast(word, context.get_value_type(field).as_pointer()))
@@ -186,7 +202,7 @@ def _read_field(context: Any, builder: Any, struct: StructType, pointer: Any, na
 
 
 @unbox(StructType)
-def _unbox_struct(struct: StructType, instance: Any, c: Any) -> NativeValue:
+def _unbox_struct(owner: StructType, instance: Any, c: Any) -> NativeValue:
     address = c.pyapi.object_getattr_string(instance, "_address")
     pointer = c.pyapi.long_as_voidptr(address)
     c.pyapi.decref(address)

@@ -40,14 +40,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
@@ -75,7 +75,7 @@ _STEPS = 5
 _NO_MASS = 1e-15
 
 
-class Constraints(NamedTuple):
+class Constraints(Struct):
     """The working sets: a linked list of planes for each example, planes in one arena."""
 
     #: (M,): first plane of each example, -1 for none; mass of the truth; gap at the last look.
@@ -89,7 +89,7 @@ class Constraints(NamedTuple):
     idle: NDArray[np.int32]
     start: NDArray[np.int64]
     #: The arena: coordinate of a working vector, and value.
-    index: NDArray[np.int64]  # type: ignore[assignment]
+    index: NDArray[np.int64]
     value: NDArray[np.float64]
     #: (2,): planes and entries in use.
     filled: NDArray[np.int64]
@@ -128,17 +128,7 @@ class NSlackState(State):
     w: NDArray[np.float64]
     best: NDArray[np.float64]
     lam: float
-    s_head: NDArray[np.int64]
-    s_truth: NDArray[np.float64]
-    s_gap: NDArray[np.float64]
-    s_next: NDArray[np.int64]
-    s_alpha: NDArray[np.float64]
-    s_ell: NDArray[np.float64]
-    s_idle: NDArray[np.int32]
-    s_start: NDArray[np.int64]
-    s_index: NDArray[np.int64]
-    s_value: NDArray[np.float64]
-    s_filled: NDArray[np.int64]
+    sets: Constraints
     #: What the planes are of (`family_of`).
     family: int = 0
     epsilon: float = 0.0
@@ -151,19 +141,9 @@ class NSlackState(State):
     violation: float = np.inf
 
     @property
-    def sets(self) -> Constraints:
-        """The working sets."""
-        return Constraints(*(getattr(self, f"s_{name}") for name in Constraints._fields))
-
-    @sets.setter
-    def sets(self, sets: Constraints) -> None:
-        for name in Constraints._fields:
-            setattr(self, f"s_{name}", getattr(sets, name))
-
-    @property
     def n_constraints(self) -> int:
         """Constraints of all examples."""
-        return int(self.s_filled[0])
+        return int(self.sets.filled[0])
 
     @property
     def nbytes(self) -> int:
@@ -246,12 +226,12 @@ class NSlackRun(OracleRun[NSlackState]):
         sets = Constraints.empty(self.oracle.n_examples)
         now = NSlackState(
             w=zero, best=zero.copy(), lam=self.lam, family=self.family,
-            **{f"s_{name}": array for name, array in sets._asdict().items()},
+            sets=sets,
         )  # fmt: skip
         if earlier is not None:
             earlier = earlier_of(now, earlier, ("w",))
             check_family(self.family, earlier)
-            sets = Constraints._make(array.copy() for array in earlier.sets)
+            sets = earlier.sets._copy()
             share = min(1.0, self.lam / earlier.lam)
             sets.alpha[:] *= share
             sets.truth[:] = 1.0 - share * (1.0 - sets.truth)
@@ -391,7 +371,7 @@ class NSlackRun(OracleRun[NSlackState]):
 
     def options(self, now: NSlackState) -> dict[str, Any]:
         """The oracle, the constraints, and those with mass."""
-        support = int(np.count_nonzero(now.s_alpha[: now.n_constraints]))
+        support = int(np.count_nonzero(now.sets.alpha[: now.n_constraints]))
         return {**super().options(now), "support_vectors": support, "constraints": now.n_constraints}
 
 

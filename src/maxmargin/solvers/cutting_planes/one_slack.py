@@ -56,28 +56,9 @@ _RECALLS = 100
 class OneSlackState(BundleState):
     """The working set, and the planes that each example's oracle found last."""
 
-    c_n_planes: NDArray[np.int32]
-    c_ell: NDArray[np.float64]
-    c_start: NDArray[np.int64]
-    c_size: NDArray[np.int32]
-    c_used: NDArray[np.int32]
-    c_key: NDArray[np.int64]
-    c_at: NDArray[np.int32]
-    c_value: NDArray[np.float64]
-    c_segment: NDArray[np.int64]
-    c_filled: NDArray[np.int64]
+    cache: PlaneCache
     #: Rounds whose plane came from the cache.
     n_recalled: int = 0
-
-    @property
-    def cache(self) -> PlaneCache:
-        """The planes of the examples."""
-        return PlaneCache(*(getattr(self, f"c_{name}") for name in PlaneCache._fields))
-
-    @cache.setter
-    def cache(self, planes: PlaneCache) -> None:
-        for name in PlaneCache._fields:
-            setattr(self, f"c_{name}", getattr(planes, name))
 
     @property
     def nbytes(self) -> int:
@@ -191,7 +172,7 @@ class OneSlackRun(HingeRun):
         fields = vars(super().first_state())
         # Without a cache there is still one plane of each example, from the search to the sum.
         cache = self.oracle.cache(max(1, self.capacity))
-        return OneSlackState(**fields, **{f"c_{name}": array for name, array in cache._asdict().items()})
+        return OneSlackState(**fields, cache=cache)
 
     def steps(self, now: Any, stop: Callable[[], bool]) -> None:
         """Rounds with planes of the cache, as long as those are violated by enough, and one with the oracle."""

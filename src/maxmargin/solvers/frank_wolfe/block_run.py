@@ -10,6 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from maxmargin.problems.statistics import row_grams
 from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
 from maxmargin.solvers.core.sampling import sample_by_gap
 from maxmargin.solvers.frank_wolfe.visits import N_ORACLE, Rules
-from maxmargin.solvers.oracles.compiled import Work, workspace
+from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Work, workspace
 from maxmargin.solvers.oracles.graph_oracle import GraphOracle
 from maxmargin.solvers.planes.arena import (
     INNER,
@@ -74,10 +75,11 @@ class BlockRun(ProximalRun[B]):
         """Visits that ask the oracle, and make no step."""
         return Rules(self.scale, np.inf, np.inf, 0.0, 0, True)
 
-    def workspace(self, oracle: Any) -> Work:
-        """Room for a walk; two more arrays like the weights where the rows' Gram matrices are not kept."""
+    @cached_property
+    def work(self) -> Work:
+        """Room for walks; two more arrays like the weights where the rows' Gram matrices are not kept."""
         largest, weights = self.problem.arrays.largest, None if self.grams.kept else self.problem.working_weights()
-        return workspace(largest, oracle.room(largest), weights)
+        return workspace(largest, (self.oracle.compiled or NOTHING_GIVEN).room(largest), weights)
 
     # -------------------------------------------------------------------------------------------- the start
 

@@ -131,12 +131,13 @@ class PlaneRun(BlockRun[PlaneState]):
         self, oracle: Any, now: PlaneState, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]
     ) -> float:
         """Visit these examples with an oracle; planes get more room when they need it."""
-        work, weights = self.workspace(oracle), (now.w_v, now.w_f)
         first, gain = 0, 0.0
         while True:
             visit = Visit(order, first, now.n_passes, now.gaps, counts)
             more: float
-            first, more = visit_blocks(self.problem.batch, *weights, oracle, self.grams, now.store, work, rules, visit)
+            first, more = visit_blocks(
+                self.problem.batch, now.w_v, now.w_f, oracle, self.grams, now.store, self.work, rules, visit
+            )
             gain += more
             if first == len(order):
                 return gain

@@ -49,7 +49,7 @@ from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.statistics import project_example
 from maxmargin.problems.templates import Template
 from maxmargin.solvers.oracles.chain_marginals import add_chain_marginals, chain_of
-from maxmargin.solvers.oracles.compiled import Work, fill_tables, marginals_plane, minus_truth, workspace
+from maxmargin.solvers.oracles.compiled import Workspaces, fill_tables, marginals_plane, minus_truth, workspace
 from maxmargin.solvers.oracles.expectations import add_one_row, add_side, template_scores
 from maxmargin.solvers.oracles.graph_oracle import row_entries
 
@@ -123,6 +123,8 @@ class FactorGraphExpOracle:
             problem = problem.without_losses()
         self.problem = problem
         self.features = problem.variable_features.arrays, problem.factor_features.arrays
+        largest = problem.arrays.largest
+        self.workspaces = Workspaces(lambda: workspace(largest, TreeRoom.of(largest)))
         if isinstance(chosen, str) and chosen == "auto":
             self.engine, self.reason = choose_marginals(problem)
         else:
@@ -143,10 +145,11 @@ class FactorGraphExpOracle:
         self.sums: list[NDArray[np.float64]] = []
         # Kernels are compiled before any clock starts: called with nothing to do.
         w, nothing = problem.working_weights(), np.empty(0, np.int64)
-        if self.compiled:
-            add_tree_marginals(problem.batch, *w, self.schedule, self.workspace(), 1.0, nothing, *w, np.empty(0))
         if self.chain is not None:
             self._chains(nothing, *w, 1.0, w, np.empty(0))
+        elif self.compiled:
+            with self.workspaces.borrow() as work:
+                add_tree_marginals(problem.batch, *w, self.schedule, work, 1.0, nothing, *w, np.empty(0))
         flatten(np.zeros((1, 0, 1)), 0, 1.0, np.empty(0))
 
     def mean(self, w: NDArray[np.float64], temperature: float, threads: int) -> MeanMarginals:
@@ -172,11 +175,10 @@ class FactorGraphExpOracle:
                 return self._by_engine(begin, end, (w_v, w_f), temperature, out, values)
             if self.chain is not None:
                 return self._chains(chosen, w_v, w_f, temperature, out, values)
-            return float(
-                add_tree_marginals(
-                    p.batch, w_v, w_f, self.schedule, self.workspace(), temperature, chosen, *out, values
+            with self.workspaces.borrow() as work:
+                return float(
+                    add_tree_marginals(p.batch, w_v, w_f, self.schedule, work, temperature, chosen, *out, values)
                 )
-            )
 
         ell = sum(map_shards(sum_of, self.shards, threads, pausing=True)) / self.n_examples
         wrong = np.flatnonzero(~np.isfinite(values))
@@ -189,11 +191,6 @@ class FactorGraphExpOracle:
         flatten(self.sums[0], len(w_v) - p.variable_features.shape[1], 1.0 / self.n_examples, psi[:cut])
         flatten(self.sums[1], len(w_f) - p.factor_features.shape[1], 1.0 / self.n_examples, psi[cut:])
         return MeanMarginals(psi, ell, values)
-
-    def workspace(self) -> Work:
-        """Room for a shard."""
-        largest = self.problem.arrays.largest
-        return workspace(largest, TreeRoom.of(largest))
 
     def radius(self) -> float:
         """A bound from above on the norms of all psi_m(y), from those of the feature rows; exact with a single variable."""
@@ -222,7 +219,8 @@ class FactorGraphExpOracle:
                 first = begin
                 sentence = re.sub(r"(?i)\b(example )(\d+)", lambda m: f"{m[1]}{first + int(m[2])}", str(error))  # noqa: B023
                 raise type(error)(sentence) from error
-            ell += add_marginals(part.batch, self.workspace(), found.variables, found.factors, *out)
+            with self.workspaces.borrow() as work:
+                ell += add_marginals(part.batch, work, found.variables, found.factors, *out)
             values[begin:stop] = found.log_partition - part.labeling_scores(scores, part.labels)
             begin = stop
         return ell

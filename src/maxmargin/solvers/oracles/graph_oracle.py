@@ -27,6 +27,7 @@ from maxmargin.solvers.oracles.compiled import (
     CutOracle,
     Given,
     TreeOracle,
+    Workspaces,
     find_plane,
     marginals_plane,
     workspace,
@@ -60,6 +61,10 @@ class GraphOracle:
             self.compiled = tree_oracle(problem)
         elif self.engine.name == "graph_cut":
             self.compiled = CutOracle(network(problem))
+        largest = problem.arrays.largest
+        self.workspaces = Workspaces(
+            lambda: workspace(largest, None if self.compiled is None else self.compiled.room(largest))
+        )
 
     @property
     def view_work(self) -> float:
@@ -83,8 +88,8 @@ class GraphOracle:
         if len(examples) == 0:
             return found
         if self.compiled is not None:
-            largest = p.arrays.largest
-            ask(p.batch, w_v, w_f, self.compiled, workspace(largest, self.compiled.room(largest)), examples, found)
+            with self.workspaces.borrow() as work:
+                ask(p.batch, w_v, w_f, self.compiled, work, examples, found)
             return found
         part = p.take(examples)
         scores = part.scores_of((w_v, w_f), loss_augmented=True)

@@ -195,10 +195,20 @@ class GraphJointOracle(JointOracle):
         nothing = self.cache(1)
         oracle = self.oracle.graph.compiled or NOTHING_GIVEN
         u, none = self.split(np.zeros(self.size)), np.empty(0)
-        remember(
-            problem.batch, *u, oracle, self.oracle.workspace(oracle), np.empty(0, np.int64), nothing, 0, self.blocks, 0,
-            np.empty(0, np.int32), none,
-        )  # fmt: skip
+        with self.oracle.graph.workspaces.borrow() as work:
+            remember(
+                problem.batch,
+                *u,
+                oracle,
+                work,
+                np.empty(0, np.int64),
+                nothing,
+                0,
+                self.blocks,
+                0,
+                np.empty(0, np.int32),
+                none,
+            )
 
     def split(self, vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weights of variables and of factors in a working vector, as views."""
@@ -217,10 +227,10 @@ class GraphJointOracle(JointOracle):
         """Ask about the examples from `first` to `end`, in a shard's segment; returns where that was full, or the end."""
         w_v, w_f = self.split(u)
         for chosen, oracle, known in self.oracle.answers(w_v, w_f, first, end):
-            first += remember(
-                self.problem.batch, w_v, w_f, oracle, self.oracle.workspace(oracle), chosen, cache, shard, self.blocks, now, picks,
-                hinges,
-            )  # fmt: skip
+            with self.oracle.graph.workspaces.borrow() as work:
+                first += remember(
+                    self.problem.batch, w_v, w_f, oracle, work, chosen, cache, shard, self.blocks, now, picks, hinges
+                )
             if known is not None:
                 bounds[chosen] = known
             if first <= chosen[-1]:

@@ -28,7 +28,7 @@ from maxmargin.parallel.threads import map_shards, pause
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.problems.statistics import add_example, project_example
-from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Work, find_plane, workspace
+from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, find_plane
 from maxmargin.solvers.oracles.graph_oracle import GraphOracle
 from maxmargin.solvers.oracles.slack_rescaling import SlackOracle
 
@@ -122,13 +122,8 @@ class FactorGraphOracle:
         self.shards = list(itertools.pairwise(cuts))
         # Kernels are compiled before any clock starts: called with nothing to do.
         w, nothing = problem.working_weights(), np.empty(0, np.int64)
-        oracle = self.graph.compiled or NOTHING_GIVEN
-        add_planes(problem.batch, *w, oracle, self.workspace(oracle), nothing, *w, np.empty(0))
-
-    def workspace(self, oracle: Any) -> Work:
-        """Room for a shard."""
-        largest = self.problem.arrays.largest
-        return workspace(largest, oracle.room(largest))
+        with self.graph.workspaces.borrow() as work:
+            add_planes(problem.batch, *w, self.graph.compiled or NOTHING_GIVEN, work, nothing, *w, np.empty(0))
 
     def mean_plane(self, w: NDArray[np.float64], threads: int) -> MeanPlane:
         """The mean of the planes of largest slope at w."""
@@ -139,7 +134,8 @@ class FactorGraphOracle:
             out, ell = p.working_weights(), 0.0
             for chosen, oracle, bounds in self.answers(w_v, w_f, begin, end):
                 at = hinges[chosen[0] : chosen[-1] + 1]
-                ell += add_planes(p.batch, w_v, w_f, oracle, self.workspace(oracle), chosen, *out, at)
+                with self.graph.workspaces.borrow() as work:
+                    ell += add_planes(p.batch, w_v, w_f, oracle, work, chosen, *out, at)
                 if bounds is not None:
                     at[:] = bounds
             return ell, *out
