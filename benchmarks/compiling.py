@@ -21,31 +21,12 @@ TASKS = ("binary", "multi-class", "multi-label", "chain", "graph", "parser")
 
 
 def fit_and_predict(task: str) -> None:
-    import numpy as np
+    from maxmargin.datasets.tiny import tiny_data
+    from maxmargin.estimators.loading import TASKS as ESTIMATORS
 
-    import maxmargin as mm
-
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(30, 4))
-    if task == "binary":
-        mm.BinarySVM().fit(X, rng.integers(0, 2, 30)).predict(X)
-    elif task == "multi-class":
-        mm.MultiClassSVM().fit(X, np.arange(30) % 3).predict(X)
-    elif task == "multi-label":
-        mm.MultiLabelSVM().fit(X, rng.integers(0, 2, (30, 4))).predict(X)
-    elif task == "chain":
-        words = [X[:10], X[10:20], X[20:]]
-        mm.ChainSVM().fit(words, [np.arange(10) % 3] * 3).predict(words)
-    elif task == "graph":
-        ring = [[0, 1], [1, 2], [2, 3], [3, 0]]
-        graphs = [(X[4 * k : 4 * k + 4], ring) for k in range(7)]
-        mm.GraphSVM().fit(graphs, [np.arange(4) % 3] * 7).predict(graphs)
-    else:
-        trees = [
-            mm.Tree.parse("(S (NP (D the) (N dog)) (VP (V ran)))"),
-            mm.Tree.parse("(S (NP (N dogs)) (VP (V ran)))"),
-        ]
-        mm.ParserSVM(rare=0).fit(trees).predict([["the", "dog", "ran"]])
+    data = tiny_data(task)
+    model = ESTIMATORS[task](**({"rare": 0} if task == "parser" else {})).fit(*data)
+    model.predict([tree.words() for tree in data[0]] if task == "parser" else data[0])
 
 
 def measure(task: str) -> None:

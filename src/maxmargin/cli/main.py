@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-from maxmargin.cli import evaluate, info, predict, train
+from maxmargin.cli import compile_ahead, evaluate, info, predict, train
 from maxmargin.cli.exits import (
     BAD_DATA,
     CANNOT_WRITE,
@@ -32,7 +32,7 @@ from maxmargin.cli.exits import (
 from maxmargin.errors import MaxMarginError, OptionError
 from maxmargin.signals import STOP_SIGNALS, StopSignal, raise_stopped, remember
 
-_COMMANDS = {"train": train, "predict": predict, "evaluate": evaluate, "info": info}
+_COMMANDS = {"train": train, "predict": predict, "evaluate": evaluate, "info": info, "compile": compile_ahead}
 # Not every platform has all of these.
 _DISK_ERRORS = {getattr(errno, name, None) for name in ("ENOSPC", "EDQUOT", "EIO", "EFBIG")} - {None}
 
