@@ -30,7 +30,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.jit import kernel
-from maxmargin.solvers.planes.arena import improve_block
+from maxmargin.solvers.planes.arena import PlaneStore, improve_block
 from maxmargin.solvers.planes.simplex_qp import solve_simplex_qp
 
 #: In units of the largest constant: what ours is asked for, and what counts as a failure.
@@ -101,15 +101,23 @@ def record(options):
 # -------------------------------------------------------------------------------------------------------------- solvers
 
 
-@kernel
 def pairwise(gram, n, ell, kappa, alpha, tol, max_steps):
     """Pairwise steps of the largest difference in slope, with the block step of planes/arena.py."""
+    store = PlaneStore.empty(1, 1, 0)._replace(
+        n_planes=np.array([n], np.int32), alpha=alpha.reshape(1, -1), gram=gram.reshape(1, *gram.shape)
+    )
+    steps(store, ell, kappa, tol, max_steps)
+
+
+@kernel
+def steps(store, ell, kappa, tol, max_steps):
+    n, alpha, gram = store.n_planes[0], store.alpha[0], store.gram[0]
     v, moved = ell[:n].copy(), np.empty(n)
     for b in range(n):
         if alpha[b] > 0.0:
             for a in range(n):
                 v[a] -= kappa * alpha[b] * gram[b, a]
-    improve_block(0, n, kappa, v, alpha.reshape((1, -1)), gram.reshape((1, *gram.shape)), moved, tol, max_steps)
+    improve_block(store, 0, kappa, v, moved, tol, max_steps)
 
 
 class Peer:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 
 class MaxMarginError(Exception):
-    """Base of all errors raised on purpose by this library."""
+    """Base of all errors raised on purpose by this library.
+
+    Attributes
+    ----------
+    example : int or None
+        The number of the example that it is about, where it is about one of a batch.
+    """
+
+    def __init__(self, *words: object, example: int | None = None) -> None:
+        super().__init__(*words)
+        self.example = example
 
 
 class DataError(MaxMarginError, ValueError):

@@ -11,7 +11,7 @@ from numba import njit
 from maxmargin.errors import DataError
 from maxmargin.inference import Exhaustive, Trees
 from maxmargin.inference.top_k import top_k
-from maxmargin.inference.trees import max_product_one, schedule, sum_product_one
+from maxmargin.inference.trees import TreeRoom, max_product_one, schedule, sum_product_one
 from maxmargin.problems import (
     FactorGraphs,
     Features,
@@ -227,32 +227,22 @@ def test_a_subset_without_cycles_is_not_refused():
 
 # Not kept on disk, since Numba would not notice a change of the functions it calls.
 @njit
-def _one_by_one(examples, largest, plan, v_scores, f_scores, temperature, labels, values, out_v, out_f, masses):
-    """Every example from buffers of its own scores and labels, in the middle of which they stand."""
-    up, heard = np.empty(largest.states), np.empty(largest.states)
-    table, chosen, total = (
-        np.empty(largest.table),
-        np.empty(largest.deltas, np.int64),
-        np.empty(largest.deltas),
-    )
+def _one_by_one(plan, room, examples, largest, v_scores, f_scores, temperature, labels, values, out_v, out_f, masses):
+    """Every example from buffers of its own scores, labels and marginals, in the middle of which they stand."""
     own_v, own_f = np.empty(largest.states + 3), np.empty(largest.tables + 5)
+    mu_v, mu_f = np.empty(largest.states + 3), np.empty(largest.tables + 5)
     own_labels = np.empty(largest.variables + 2, np.int32)
     for m in range(len(examples) - 1):
-        first, states, tables = examples[m].variables, examples[m].states, examples[m].tables
+        s, first, states, tables = examples[m].structure, examples[m].variables, examples[m].states, examples[m].tables
         n_variables, n_states = examples[m + 1].variables - first, examples[m + 1].states - states
         n_tables = examples[m + 1].tables - tables
         own_v[3 : 3 + n_states] = v_scores[states : states + n_states]
         own_f[5 : 5 + n_tables] = f_scores[tables : tables + n_tables]
-        s = examples[m].structure
-        values[m] = max_product_one(
-            s, n_states, plan.start, plan.steps, plan.ends, plan.roots, own_v, 3, own_f, 5, up, heard, table, chosen,
-            own_labels, 2,
-        )  # fmt: skip
+        values[m] = max_product_one(plan, room, s, own_v, 3, own_f, 5, own_labels, 2)
         labels[first : first + n_variables] = own_labels[2 : 2 + n_variables]
-        masses[m] = sum_product_one(
-            s, n_states, plan.start, plan.steps, plan.ends, plan.roots, own_v, 3, own_f, 5, temperature, up, heard,
-            total, out_v, states, out_f, tables,
-        )  # fmt: skip
+        masses[m] = sum_product_one(plan, room, s, own_v, 3, own_f, 5, temperature, mu_v, mu_f)
+        out_v[states : states + n_states] = mu_v[3 : 3 + n_states]
+        out_f[tables : tables + n_tables] = mu_f[5 : 5 + n_tables]
 
 
 def test_one_example_at_a_time_from_buffers_of_its_own():
@@ -263,7 +253,7 @@ def test_one_example_at_a_time_from_buffers_of_its_own():
     labels, values = np.empty_like(best.labels), np.empty_like(best.values)
     found = [np.empty_like(part) for part in expected]
     a = graphs.arrays
-    _one_by_one(a.examples, a.largest, schedule(graphs), *scores, 0.5, labels, values, *found)
+    _one_by_one(schedule(graphs), TreeRoom.of(a.largest), a.examples, a.largest, *scores, 0.5, labels, values, *found)
     np.testing.assert_array_equal(labels, best.labels)
     np.testing.assert_allclose(values, best.values, rtol=0, atol=TOLERANCE)
     for one, other in zip(found, expected, strict=True):

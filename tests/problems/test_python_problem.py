@@ -279,7 +279,7 @@ def test_data_that_cannot_be():
         PythonProblem(*pairs(3), Chain(), [1.0])
     with pytest.raises(DataError, match="lists feature_names, but its features are not dicts"):
         PythonProblem(*pairs(3), changed("feature_names", ["a"]))
-    with pytest.raises(OptionError, match="engine='trees' is for factor graphs"):
+    with pytest.raises(OptionError, match="inference='trees' is for factor graphs"):
         BCFW("trees").solve(PythonProblem(*pairs(3), Chain()))
     with pytest.raises(OptionError, match='steps="plain" is for factor graphs'):
         BCFW.plain().solve(PythonProblem(*pairs(3), Chain()))

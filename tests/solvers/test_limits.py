@@ -93,7 +93,7 @@ def test_a_run_that_is_cut_anywhere_is_truthful(monkeypatch, name):
 @pytest.mark.parametrize("name", ["bcfw", "one-slack", "n-slack", "bundle", "frank-wolfe", "subgradient", "perceptron"])
 def test_limits_reach_loops_over_examples(name):
     problem, engine = labels(400), Slow(0.01)
-    solver = SOLVERS[name](engine=engine)
+    solver = SOLVERS[name](inference=engine)
     started = jit.clock()
     result = solver.solve(problem, C=C, max_seconds=0.3)
     assert result.status is Status.TIME_LIMIT
@@ -138,7 +138,7 @@ def test_what_is_fixed_or_forbidden_is_not_taken_for_known():
     rows, tags = [rng.normal(size=(3, 2)) for _ in range(40)], [np.zeros(3, int) for _ in range(40)]
     forbidden = np.array([[False, True], [False, False]])
     problem = chain_problem(rows, tags, 2, forbidden=forbidden)
-    result = BCFW(engine=Slow(0.1)).solve(problem, C=C, max_seconds=0.1)
+    result = BCFW(inference=Slow(0.1)).solve(problem, C=C, max_seconds=0.1)
     assert result.primal == result.gap == math.inf
     assert 0.0 <= result.dual <= exact_optimum(problem, C) + SLACK
     assert "inf" in result.summary()
@@ -147,7 +147,7 @@ def test_what_is_fixed_or_forbidden_is_not_taken_for_known():
 def test_compilation_counts_for_no_limit():
     problem, engine = labels(4), Slow(0.2, wait_as_if_compiling)
     started = time.perf_counter()
-    result = BCFW(engine=engine).solve(problem, C=C, tol=1e-6, max_seconds=5.0, max_passes=3)
+    result = BCFW(inference=engine).solve(problem, C=C, tol=1e-6, max_seconds=5.0, max_passes=3)
     wall = time.perf_counter() - started
     assert engine.calls >= 8
     assert result.status is not Status.TIME_LIMIT
@@ -180,7 +180,7 @@ def test_ctrl_c_gives_up_a_long_check(monkeypatch):
 
     engine.wait = wait
     started = jit.clock()
-    result = BCFW(engine=engine).solve(problem, C=C, tol=0.0)
+    result = BCFW(inference=engine).solve(problem, C=C, tol=0.0)
     assert result.status is Status.INTERRUPTED
     assert math.isfinite(result.primal)
     assert result.primal >= true_value(problem, result.weights) - SLACK
@@ -197,5 +197,5 @@ def test_a_picture_of_many_states_is_trained():
     # 4 ** 8100 has 4877 digits, more than Python writes.
     problem = graph_problem([(X, edges, np.ones((len(edges), 1)))], [y], K, edge_weights="potts")
     result = BCFW().solve(problem, C=1.0, max_passes=1)
-    assert result.options["engine"] == "dual_decomposition"
+    assert result.options["inference"] == "dual_decomposition"
     assert math.isfinite(result.primal)

@@ -16,14 +16,13 @@ An error names the example by its number in the whole batch.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.errors import MaxMarginError, OptionError
+from maxmargin.errors import OptionError
 from maxmargin.inference.contract import MapResult, Marginals, Relaxed, check_scores, concatenate_results
 from maxmargin.inference.linear_program import LinearProgram
 from maxmargin.parallel.threads import map_shards, n_threads
@@ -210,13 +209,7 @@ def _over_shards(
     """Answers for about `count` shards of equal work, in order."""
 
     def of_shard(begin: int, end: int) -> T:
-        try:
-            return answer(graphs.slice(begin, end), begin, end)
-        except MaxMarginError as error:
-            if begin == 0:
-                raise
-            numbered = re.sub(r"(?i)\b(example )(\d+)", lambda m: f"{m[1]}{begin + int(m[2])}", str(error))
-            raise type(error)(numbered) from error
+        return answer(graphs.slice(begin, end), begin, end)
 
     work = graphs.example_states + graphs.example_tables
     cuts = np.unique(np.searchsorted(work, np.linspace(0, work[-1], count + 1))).tolist()

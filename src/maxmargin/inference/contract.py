@@ -126,13 +126,15 @@ def check_temperature(temperature: float) -> float:
 
 def raise_infeasible(graphs: FactorGraphs, scores: Scores, m: int) -> None:
     """Say why example m has no best labeling: its scores are not numbers, or forbid everything."""
+    number = graphs.number_of(m)
     for given, starts in ((scores.variables, graphs.example_states), (scores.factors, graphs.example_tables)):
         values = given[starts[m] : starts[m + 1]]
         if np.isnan(values).any() or np.isposinf(values).any():
             raise DataError(
-                f"Example {m} has a score of NaN or +inf; scores must be finite, or -inf to forbid a state."
+                f"Example {number} has a score of NaN or +inf; scores must be finite, or -inf to forbid a state.",
+                example=number,
             )
-    raise DataError(f"Example {m}: every labeling is forbidden by the hard constraints.")
+    raise DataError(f"Example {number}: every labeling is forbidden by the hard constraints.", example=number)
 
 
 def check_numbers(graphs: FactorGraphs, scores: Scores) -> Scores:

@@ -102,7 +102,7 @@ class LinearProgram:
         if len(over) == 0:
             return None
         m = int(over[0])
-        return f"Example {m} needs a linear program of {n_columns[m]} columns; at most {self.limit} are tried."
+        return f"Example {graphs.number_of(m)} needs a linear program of {n_columns[m]} columns; at most {self.limit} are tried."
 
     def relax(self, graphs: FactorGraphs, scores: Scores) -> Relaxed:
         """Solve the relaxation of every example.
@@ -146,7 +146,10 @@ class LinearProgram:
                     raise_infeasible(graphs, scores, m)
                 if status != highs.HighsModelStatus.kOptimal:
                     models.drop(s)
-                    raise DataError(f"Example {m}: HiGHS did not solve its linear program; it reports {status.name}.")
+                    number = graphs.number_of(m)
+                    raise DataError(
+                        f"Example {number}: HiGHS did not solve its linear program; it reports {status.name}.", example=number
+                    )
                 variables[here], factors[tables[m] : tables[m + 1]], bounds[m] = model.answer(theta)
         # The simplex method keeps to its bounds up to a tolerance.
         for side in (variables, factors):

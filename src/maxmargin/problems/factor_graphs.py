@@ -137,6 +137,7 @@ class FactorGraphs:
             factor_scores=_vector(factor_scores, n_tables, "factor_scores"),
             **local,
         )
+        self._numbers: Any = range(len(chosen))
         self.has_labels = labels is not None
         if self.has_labels:
             self._check_labels()
@@ -271,6 +272,7 @@ class FactorGraphs:
         table = a.examples[np.append(chosen, self.n_examples)]
         for name in _COORDINATES:
             table[name] = offsets(np.diff(a.examples[name])[chosen])
+        numbers = chosen if isinstance(self._numbers, range) and self._numbers.start == 0 else np.take(self._numbers, chosen)
         return self._with(
             a._replace(
                 examples=table,
@@ -279,8 +281,13 @@ class FactorGraphs:
                 losses=_gather(a.losses, a.examples.states, chosen),
                 variable_scores=_gather(a.variable_scores, a.examples.states, chosen),
                 factor_scores=_gather(a.factor_scores, a.examples.tables, chosen),
-            )
+            ),
+            numbers,
         )
+
+    def number_of(self, m: int) -> int:
+        """Number of example m in the batch that this one was taken from, for sentences about it."""
+        return int(self._numbers[m])
 
     def slice(self, begin: int, end: int) -> FactorGraphs:
         """The batch of examples begin to end - 1: views of this batch's arrays, which `take` would copy."""
@@ -297,7 +304,8 @@ class FactorGraphs:
                 losses=a.losses[first.states : last.states],
                 variable_scores=a.variable_scores[first.states : last.states],
                 factor_scores=a.factor_scores[first.tables : last.tables],
-            )
+            ),
+            self._numbers[begin:end],
         )
 
     def without_losses(self) -> FactorGraphs:
@@ -315,11 +323,13 @@ class FactorGraphs:
         """Graphs and features, as kernels see them."""
         return Batch.of(self.arrays, self.variable_features.arrays, self.factor_features.arrays)
 
-    def _with(self, arrays: GraphArrays) -> FactorGraphs:
-        """A batch of other arrays on the same structures, templates and features."""
+    def _with(self, arrays: GraphArrays, numbers: Any = None) -> FactorGraphs:
+        """A batch of other arrays on the same structures, templates and features; `numbers` are those of its examples."""
         made = type(self).__new__(type(self))
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name != "batch"})
         made.arrays = arrays
+        if numbers is not None:
+            made._numbers = numbers
         if not self.is_forest:
             used = np.unique(arrays.examples[:-1].structure)
             made.is_forest = all(self.structures[s].is_forest() for s in used)

@@ -36,7 +36,7 @@ STRUCTURE = record_type("variables", "factors", "variable_groups", "factor_group
 #: neighbours it has, and the first of them (a variable's in `incident`, a factor's in `scope`); of factors the messages in the
 #: example, and the same with all states.
 MEMBER = record_type("template", "table", "degree", "neighbours", "message", "delta")
-#: `incident`, a row per (variable, factor): the factor's table and the full message in the example, the variable's slot, the factor.
+#: `incident`, a row per (variable, factor): the factor's table and full message in the example, the variable's slot, the factor.
 INCIDENT = record_type("table", "delta", "outer", "stride", "factor")
 #: `variable_groups`, `factor_groups`: first and last member, feature row, first and last block, place in the score buffer.
 GROUP = record_type("first", "last", "row", "block", "block_end", "at")

@@ -272,7 +272,8 @@ def plane_of_labels(
         for c in range(first + groups[q].first, first + groups[q].last):
             t, table = members[c].template, examples[m].tables + members[c].table
             start = kinds[t].start
-            if own is not None:
+            # Numba leaves a branch out, and what it calls, if the test of None stands alone.
+            if own is not None:  # noqa: SIM102
                 if kinds[t].kind != TABLE:
                     size, spared, counted = kinds[t].entries, own.labels, own.statistics
                     for which in range(2):

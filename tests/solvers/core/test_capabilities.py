@@ -106,6 +106,6 @@ def test_a_toy_engine_is_one_class_and_one_line(monkeypatch):
     monkeypatch.setitem(ENGINES, "toy", Toy)
     problem = chain_problem([X[:4], X[4:8], X[8:]], [Y[:4], Y[4:8], Y[8:]], 2)
     ours, theirs = (BCFW(engine).solve(problem, C=5.0, tol=1e-6) for engine in ("toy", "exhaustive"))
-    assert ours.options["engine"] == "toy"
+    assert ours.options["inference"] == "toy"
     np.testing.assert_array_equal(ours.weights, theirs.weights)
-    assert FrankWolfe(engine="toy").solve(problem, max_passes=2).certificate == "exact"
+    assert FrankWolfe(inference="toy").solve(problem, max_passes=2).certificate == "exact"

@@ -86,9 +86,9 @@ def test_engines_that_keep_something_resume_bit_for_bit(solver, engine, tmp_path
     for seed in range(3):
         problem, path = coupled_labels(seed, 20), tmp_path / f"{seed}.mm"
         for k in (1, 3):
-            whole = solver(engine=engine()).solve(problem, 30.0, tol=0.0, max_passes=2 * k)
+            whole = solver(inference=engine()).solve(problem, 30.0, tol=0.0, max_passes=2 * k)
             path.unlink(missing_ok=True)
-            solver(engine=engine()).solve(problem, 30.0, tol=0.0, max_passes=k, checkpoint=path)
-            resumed = solver(engine=engine()).solve(problem, 30.0, tol=0.0, max_passes=2 * k, checkpoint=path)
+            solver(inference=engine()).solve(problem, 30.0, tol=0.0, max_passes=k, checkpoint=path)
+            resumed = solver(inference=engine()).solve(problem, 30.0, tol=0.0, max_passes=2 * k, checkpoint=path)
             np.testing.assert_array_equal(resumed.weights, whole.weights)
             assert (resumed.dual, resumed.primal) == (whole.dual, whole.primal)

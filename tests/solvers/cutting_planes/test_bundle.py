@@ -46,7 +46,7 @@ def check(result, best, tol, certificate="exact"):
 def test_it_closes_the_exact_gap(step):
     for seed in range(12):
         problem, C = problem_of(seed)
-        result = BundleMethod(engine="exhaustive", step=step).solve(problem, C, tol=1e-4, max_passes=5000)
+        result = BundleMethod(inference="exhaustive", step=step).solve(problem, C, tol=1e-4, max_passes=5000)
         check(result, exact_optimum(problem, C), 1e-4)
         assert result.primal == pytest.approx(value(problem, C, result.weights), abs=1e-9)
 
@@ -54,7 +54,7 @@ def test_it_closes_the_exact_gap(step):
 def test_it_closes_the_relaxed_gap():
     for seed in range(0, 12, 2):
         problem, C = problem_of(seed, max_states=2, max_arity=2, forbidden=False)
-        result = BundleMethod(engine="graph_cut").solve(problem, C, tol=1e-4, max_passes=5000)
+        result = BundleMethod(inference="graph_cut").solve(problem, C, tol=1e-4, max_passes=5000)
         check(result, optimum(problem, C), 1e-4, "relaxed")
 
 
@@ -198,8 +198,8 @@ def test_a_warm_start_of_the_logistic_loss():
         ({"step": True}, "step=True is not possible"),
         ({"inactive": -3}, "inactive=-3 is not possible"),
         ({"certificate": "best"}, "certificate='best' is not known"),
-        ({"engine": "graph_cut"}, 'The engine "graph_cut" cannot be the oracle here. Example 0'),
-        ({"objective": "log", "engine": "exhaust"}, "no inference engine 'exhaust'"),
+        ({"inference": "graph_cut"}, 'The engine "graph_cut" cannot be the oracle here. Example 0'),
+        ({"objective": "log", "inference": "exhaust"}, "no inference engine 'exhaust'"),
     ],
 )
 def test_options_are_checked_in_sentences(options, sentence):
@@ -232,10 +232,10 @@ def test_approximate_marginals_certify_nothing():
     rng = np.random.default_rng(0)
     graphs = [(rng.normal(size=(4, 2)), [[0, 1], [1, 2], [2, 3], [3, 0]], rng.normal(size=(4, 2))) for _ in range(6)]
     problem = graph_problem(graphs, [rng.integers(0, 3, 4) for _ in graphs], 3, edge_weights="potts")
-    result = BundleMethod("log", engine="loopy_bp").solve(problem, 3.0, max_passes=50)
+    result = BundleMethod("log", inference="loopy_bp").solve(problem, 3.0, max_passes=50)
     assert result.certificate == "none"
     assert result.status is not Status.CONVERGED
     with pytest.raises(OptionError, match=r'the engine "loopy_bp" is not exact; use "exhaustive" or "junction_tree".'):
-        BundleMethod("log", engine="loopy_bp", certificate="exact").solve(problem)
-    exact = BundleMethod("log", engine="junction_tree", certificate="exact").solve(problem, 3.0, tol=1e-3)
+        BundleMethod("log", inference="loopy_bp", certificate="exact").solve(problem)
+    exact = BundleMethod("log", inference="junction_tree", certificate="exact").solve(problem, 3.0, tol=1e-3)
     assert (exact.certificate, exact.status) == ("exact", Status.CONVERGED)

@@ -44,7 +44,7 @@ def check(result, best, tol):
     assert (np.diff(result.history["primal"]) <= 0.0).all()
 
 
-@pytest.mark.parametrize("solver", [NSlack(engine="exhaustive"), NSlack(engine="exhaustive", batch=1, inactive=1)])
+@pytest.mark.parametrize("solver", [NSlack(inference="exhaustive"), NSlack(inference="exhaustive", batch=1, inactive=1)])
 def test_it_closes_the_exact_gap(solver):
     for seed in range(16):
         problem, C = problem_of(seed)
@@ -58,7 +58,7 @@ def test_it_closes_the_exact_gap(solver):
 def test_it_closes_the_relaxed_gap(engine):
     for seed in range(0, 16, 2):
         problem, C = problem_of(seed, max_states=2, max_arity=2, forbidden=False)
-        result = NSlack(engine=engine).solve(problem, C, tol=1e-4, max_passes=5000)
+        result = NSlack(inference=engine).solve(problem, C, tol=1e-4, max_passes=5000)
         assert result.certificate == "relaxed"
         check(result, optimum(problem, C), 1e-4)
 
@@ -66,7 +66,7 @@ def test_it_closes_the_relaxed_gap(engine):
 def test_bounds_that_are_not_hinges():
     problem, C = problem_of(4, forbidden=False)
     best = exact_optimum(problem, C)
-    result = NSlack(engine="dual_decomposition").solve(problem, C, tol=1e-3, max_passes=100)
+    result = NSlack(inference="dual_decomposition").solve(problem, C, tol=1e-3, max_passes=100)
     assert result.certificate == "exact"
     assert (result.history["dual"] <= best + SLACK).all()
     assert (result.history["primal"] >= best - SLACK).all()
@@ -75,14 +75,14 @@ def test_bounds_that_are_not_hinges():
 def working_sets(now):
     """For every example the planes of its list: (psi, ell, mass)."""
     out = []
-    for first in now.s_head:
+    for first in now.sets.head:
         some, a = [], first
         while a >= 0:
             psi = np.zeros(len(now.w))
-            piece = slice(now.s_start[a], now.s_start[a + 1])
-            psi[now.s_index[piece]] = now.s_value[piece]
-            some.append((psi, now.s_ell[a], now.s_alpha[a]))
-            a = now.s_next[a]
+            piece = slice(now.sets.start[a], now.sets.start[a + 1])
+            psi[now.sets.index[piece]] = now.sets.value[piece]
+            some.append((psi, now.sets.ell[a], now.sets.alpha[a]))
+            a = now.sets.next[a]
         out.append(some)
     return out
 
@@ -91,7 +91,7 @@ def working_sets(now):
 def test_what_an_oracle_misses_at_one_example_does_not_cancel_what_is_violated_at_another(seed, C):
     """Intractable, algorithm 1, lines 7 and 8, at the weights that come back: greedy's answers against the working sets."""
     problem, tol = coupled_labels(seed), 1e-3
-    result = NSlack(engine="greedy").solve(problem, C, tol=tol)
+    result = NSlack(inference="greedy").solve(problem, C, tol=tol)
     assert (result.status, result.certificate) == (Status.STALLED, "none"), result.summary()
     now = result.state
     np.testing.assert_allclose(problem.flat_weights(*_working(problem, now.w)), result.weights, atol=1e-12)
@@ -115,13 +115,13 @@ def _working(problem, w):
 
 def test_some_of_those_runs_have_misses():
     """Otherwise the test before would prove nothing."""
-    result = NSlack(engine="greedy").solve(coupled_labels(3), 300.0)
+    result = NSlack(inference="greedy").solve(coupled_labels(3), 300.0)
     assert result.dual < exact_optimum(coupled_labels(3), 300.0) - 0.005
 
 
 def test_without_a_tolerance_bounds_that_are_heuristic_do_not_cross():
     for seed in range(4):
-        result = NSlack(engine="greedy").solve(coupled_labels(seed), 300.0, tol=0.0, max_passes=30)
+        result = NSlack(inference="greedy").solve(coupled_labels(seed), 300.0, tol=0.0, max_passes=30)
         assert (result.history["gap"] >= 0.0).all()
         assert result.gap < 1e-3
 
@@ -135,7 +135,7 @@ def test_working_sets_hold_true_planes_and_all_mass(inactive):
     now, run = result.state, solver.make_run(problem, 1.0 / C, 0, 1)
     sets, scale = working_sets(now), problem.arrays.weight * C / problem.n_examples
     w = np.zeros(len(now.w))
-    for some, every, truth, share in zip(sets, planes(problem), now.s_truth, scale, strict=True):
+    for some, every, truth, share in zip(sets, planes(problem), now.sets.truth, scale, strict=True):
         assert truth + sum(mass for _, _, mass in some) == pytest.approx(1.0, abs=1e-9)
         assert min([truth, *(mass for _, _, mass in some)]) >= 0.0
         for psi, ell, mass in some:
@@ -194,7 +194,7 @@ def test_a_warm_start_with_a_larger_c_keeps_the_weights():
         check(warm, best, 1e-3)
         assert warm.n_oracle_calls < cold.n_oracle_calls
         # The earlier state is left as it was.
-        assert first.state.s_truth.sum() + first.state.s_alpha[: first.state.n_constraints].sum() == pytest.approx(40.0)
+        assert first.state.sets.truth.sum() + first.state.sets.alpha[: first.state.n_constraints].sum() == pytest.approx(40.0)
 
 
 def test_example_weights_equal_repetition():
@@ -216,7 +216,7 @@ def test_example_weights_equal_repetition():
         ({"batch": True}, "batch=True is not possible"),
         ({"batch": 2.5}, "batch=2.5 is not possible"),
         ({"inactive": 0}, "inactive=0 is not possible"),
-        ({"engine": "graph_cut"}, 'The engine "graph_cut" cannot be the oracle here. Example 0'),
+        ({"inference": "graph_cut"}, 'The engine "graph_cut" cannot be the oracle here. Example 0'),
     ],
 )
 def test_options_are_checked_in_sentences(options, sentence):

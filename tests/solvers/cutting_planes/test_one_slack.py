@@ -59,7 +59,7 @@ def test_n_slack_and_one_slack_are_one_problem(rescaling):
         best = exact_optimum(problem, C, rescaling)
         one, many = (
             solver.solve(problem, C, tol=1e-5, max_passes=20_000)
-            for solver in (OneSlack(rescaling, engine="exhaustive"), NSlack(rescaling, engine="exhaustive"))
+            for solver in (OneSlack(rescaling, inference="exhaustive"), NSlack(rescaling, inference="exhaustive"))
         )
         for result in (one, many):
             assert result.certificate == "exact"
@@ -129,7 +129,7 @@ def test_it_stops_where_svm_struct_does(rescaling, cache, make, n, tol):
     """At the first round whose weights violate no constraint by more than tol; all recomputed by enumeration."""
     problem, C = make(n), 5.0
     every, weight = planes(problem, rescaling), problem.arrays.weight / problem.n_examples
-    solver = OneSlack(rescaling, cache=cache, stop="svm-struct", engine="exhaustive")
+    solver = OneSlack(rescaling, cache=cache, stop="svm-struct", inference="exhaustive")
     result = solver.solve(problem, C, tol=tol, max_passes=2000)
     assert result.status is Status.CONVERGED
     run = solver.make_run(problem, 1.0 / C, 0, 1)
@@ -251,7 +251,7 @@ def test_a_limit_ends_recalled_rounds():
 
 
 @pytest.mark.parametrize(
-    "solver", [OneSlack(engine="greedy"), OneSlack(engine="greedy", cache=0), BundleMethod(engine="greedy")]
+    "solver", [OneSlack(inference="greedy"), OneSlack(inference="greedy", cache=0), BundleMethod(inference="greedy")]
 )
 def test_an_oracle_that_misses_ends_when_nothing_is_violated(solver):
     """A plane of the working set may beat the oracle's answer, and the last weights count, not those of the best value."""
@@ -271,7 +271,7 @@ def test_an_oracle_that_misses_ends_when_nothing_is_violated(solver):
 
 def test_a_round_that_changes_nothing_is_the_last():
     """Without a tolerance there is nothing to wait for once the oracle has no news."""
-    for solver in (OneSlack(engine="greedy"), BundleMethod(engine="greedy")):
+    for solver in (OneSlack(inference="greedy"), BundleMethod(inference="greedy")):
         result = solver.solve(coupled_labels(2), 3.0, tol=0.0, max_passes=400)
         assert result.status is Status.STALLED
         assert result.n_passes < 400
@@ -279,7 +279,7 @@ def test_a_round_that_changes_nothing_is_the_last():
 
 def test_auto_leaves_the_cache_out_where_the_oracle_is_fast():
     assert OneSlack().solve(chain(5), max_passes=1).options["cached_planes"] == 0
-    assert OneSlack(engine="exhaustive").solve(chain(5), max_passes=1).options["cached_planes"] == 10
+    assert OneSlack(inference="exhaustive").solve(chain(5), max_passes=1).options["cached_planes"] == 10
 
 
 def test_planes_of_the_working_set_are_true():
@@ -437,20 +437,20 @@ def test_planes_of_another_problem_are_refused():
     for kind in (OneSlack, NSlack):
         margin = kind().solve(problem, max_passes=3)
         slack = kind("slack").solve(problem, max_passes=3)
-        exact = kind(engine="exhaustive").solve(problem, max_passes=3)
+        exact = kind(inference="exhaustive").solve(problem, max_passes=3)
         assert (margin.certificate, slack.certificate, exact.certificate) == ("relaxed", "exact", "exact")
         for solver, other, words in (
             (kind("slack"), exact, "planes of another objective or rescaling"),
-            (kind(engine="exhaustive"), slack, "planes of another objective or rescaling"),
-            (kind(engine="exhaustive"), margin, "belongs to the relaxed problem"),
+            (kind(inference="exhaustive"), slack, "planes of another objective or rescaling"),
+            (kind(inference="exhaustive"), margin, "belongs to the relaxed problem"),
         ):
             with pytest.raises(OptionError, match=words):
                 solver.solve(problem, state=other.state)
     with pytest.raises(OptionError, match='The earlier state is not one of "one-slack"'):
         OneSlack().solve(problem, state=NSlack().solve(problem, max_passes=1).state)
-    log = BundleMethod("log", engine="exhaustive").solve(problem, max_passes=2)
+    log = BundleMethod("log", inference="exhaustive").solve(problem, max_passes=2)
     with pytest.raises(OptionError, match="planes of another objective"):
-        BundleMethod(engine="exhaustive").solve(problem, state=log.state)
+        BundleMethod(inference="exhaustive").solve(problem, state=log.state)
 
 
 @pytest.mark.parametrize("solver", [OneSlack(), OneSlack(cache=3), NSlack(), BundleMethod()])
@@ -553,7 +553,7 @@ def test_an_exact_certificate_can_be_asked_for(kind):
     problem = multi_label_problem(rng.normal(size=(6, 2)), Y, label_edges("full", Y), 4)
     would = '"branch_and_bound" or "exhaustive" or "junction_tree"'
     with pytest.raises(OptionError, match=f'the engine "greedy" is not exact; use {would}.'):
-        kind(engine="greedy", certificate="exact").solve(problem)
+        kind(inference="greedy", certificate="exact").solve(problem)
     with pytest.raises(OptionError, match=f'the engine "graph_cut" relaxes the problem; use {would}.'):
         kind(certificate="exact").solve(problem)
     X, y = pairs()
@@ -562,12 +562,12 @@ def test_an_exact_certificate_can_be_asked_for(kind):
     with pytest.raises(OptionError, match="certificate='soft' is not known"):
         kind(certificate="soft").solve(problem)
     # What can be had is had, and what is not asked for is not asked.
-    exact = kind(engine="exhaustive", certificate="exact").solve(problem, tol=1e-3, max_passes=2000)
+    exact = kind(inference="exhaustive", certificate="exact").solve(problem, tol=1e-3, max_passes=2000)
     assert (exact.certificate, exact.status) == ("exact", Status.CONVERGED)
     assert (
         kind(certificate="exact").solve(PythonProblem(list(X), list(y), Signs()), max_passes=1).certificate == "exact"
     )
-    greedy = kind(engine="greedy").solve(problem, tol=1e-3, max_passes=50)
+    greedy = kind(inference="greedy").solve(problem, tol=1e-3, max_passes=50)
     assert greedy.certificate == "none"
     assert greedy.status is not Status.CONVERGED
     assert greedy.dual <= exact.primal
@@ -586,8 +586,8 @@ def test_an_exact_certificate_can_be_asked_for(kind):
         ({"step": "half"}, "step='half' is not possible"),
         ({"inactive": 0}, "inactive=0 is not possible"),
         ({"inactive": 2.5}, "inactive=2.5 is not possible"),
-        ({"engine": "magic"}, "no inference engine 'magic'"),
-        ({"engine": "graph_cut"}, 'The engine "graph_cut" cannot be the oracle here. Example 0'),
+        ({"inference": "magic"}, "no inference engine 'magic'"),
+        ({"inference": "graph_cut"}, 'The engine "graph_cut" cannot be the oracle here. Example 0'),
     ],
 )
 def test_options_are_checked_in_sentences(options, sentence):

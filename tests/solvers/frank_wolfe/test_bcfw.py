@@ -57,7 +57,7 @@ def test_trees_inside_the_loop(options):
         problem, C = problem_of(seed)
         best = exact_optimum(problem, C)
         result = BCFW(**options).solve(problem, C, tol=1e-4, max_passes=20_000)
-        assert result.options["engine"] == "trees"
+        assert result.options["inference"] == "trees"
         check(result, best, seed, 1e-4)
 
 
@@ -185,7 +185,7 @@ def test_bad_options():
         ({"cache": -1}, "cache=-1 is not possible"),
         ({"batch": 0}, "batch=0 is not possible"),
         (
-            {"engine": "graph_cut"},
+            {"inference": "graph_cut"},
             'The engine "graph_cut" cannot be the oracle here. Example 0: variable 0 has 4 states',
         ),
     ):

@@ -247,7 +247,7 @@ def test_sentences():
         ExcessiveGap(constant="tiny").solve(PROBLEMS["chains"])
     result = ExcessiveGap("loopy_bp").solve(PROBLEMS["labels"], max_passes=3)
     assert result.certificate == "none"
-    assert "approximate" in result.options["engine_reason"]
+    assert "approximate" in result.options["inference_reason"]
     assert result.status is not Status.CONVERGED
     with pytest.raises(OptionError, match='The engine "trees" cannot be the exp-oracle here'):
         ExcessiveGap("trees").solve(PROBLEMS["labels"])

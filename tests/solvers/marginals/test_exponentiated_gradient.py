@@ -145,5 +145,5 @@ def test_sentences():
         ExponentiatedGradient(objective="hinge").solve(PROBLEMS["labels"])
     result = ExponentiatedGradient("loopy_bp").solve(PROBLEMS["labels"], max_passes=3)
     assert result.certificate == "none"
-    assert "approximate" in result.options["engine_reason"]
+    assert "approximate" in result.options["inference_reason"]
     assert result.status is not Status.CONVERGED

@@ -148,7 +148,7 @@ def test_bcfw_on_an_oracle_alone(engine, best):
 def test_what_has_no_oracle():
     with pytest.raises(OptionError, match="A list has no max-oracle"):
         oracle_of([])
-    with pytest.raises(OptionError, match="engine='trees' is for factor graphs"):
+    with pytest.raises(OptionError, match="inference='trees' is for factor graphs"):
         oracle_of([], "trees")
 
     class Own:

@@ -219,14 +219,14 @@ def test_bounds_by_the_search_bracket_the_optimum(solver, name, searching):
 @pytest.mark.parametrize("engine", ["graph_cut", "linear_program", "dual_decomposition"])
 def test_relaxed_engines_train_the_exact_problem(engine, searching):
     problem, expected = PROBLEMS["labels"], best("labels", 3.0)
-    result = OneSlack("slack", engine=engine).solve(problem, 3.0, tol=1e-3, max_passes=40)
+    result = OneSlack("slack", inference=engine).solve(problem, 3.0, tol=1e-3, max_passes=40)
     assert result.certificate == "exact"
     assert (result.history["dual"] <= expected + SLACK).all()
     assert (result.history["primal"] >= expected - SLACK).all()
     assert result.gap <= 0.3
 
 
-@pytest.mark.parametrize("solver", [OneSlack("slack", engine="greedy"), NSlack("slack", engine="greedy")])
+@pytest.mark.parametrize("solver", [OneSlack("slack", inference="greedy"), NSlack("slack", inference="greedy")])
 def test_an_engine_that_may_miss_still_trains(solver):
     problem, expected = PROBLEMS["labels"], best("labels", 3.0)
     result = solver.solve(problem, 3.0, tol=1e-3, max_passes=80)
@@ -341,7 +341,7 @@ def test_the_engine_that_is_named_is_the_one_that_is_asked(solver, name):
             return super().maximise(graphs, scores)
 
     problem, _ = problem_of(2, forbidden=False)
-    result = solver("slack", engine=Counting()).solve(problem, 1.0, max_passes=1)
-    assert result.options["engine"] == name
-    assert result.options["engine_reason"] == "as asked"
+    result = solver("slack", inference=Counting()).solve(problem, 1.0, max_passes=1)
+    assert result.options["inference"] == name
+    assert result.options["inference_reason"] == "as asked"
     assert sum(asked) >= problem.n_examples

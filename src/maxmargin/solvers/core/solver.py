@@ -68,8 +68,8 @@ class Solver(ABC):
     reason = "as asked"
 
     def options(self) -> dict[str, Any]:
-        """The constructor's parameters."""
-        return dict(vars(self))
+        """The constructor's parameters, an engine by its name."""
+        return {name: getattr(value, "name", value) for name, value in vars(self).items()}
 
     @abstractmethod
     def check_options(self, problem: Any) -> None:
@@ -143,7 +143,7 @@ class Solver(ABC):
                 raise OptionError(
                     f'The earlier state is not one of "{self.name}" with these options; start without it (warm_start=False).'
                 )
-            if state is not None and hasattr(self, "engine") and state.relaxed and run.certificate != "relaxed":
+            if state is not None and hasattr(self, "inference") and state.relaxed and run.certificate != "relaxed":
                 raise OptionError(
                     "The earlier state belongs to the relaxed problem, and would certify what is not so of this one; start "
                     "without it (warm_start=False)."

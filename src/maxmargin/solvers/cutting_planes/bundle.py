@@ -88,7 +88,7 @@ class BundleMethod(Solver):
     Parameters
     ----------
     objective : "margin" or "log"
-    engine : "auto", str or engine
+    inference : "auto", str or engine
         The max-oracle, or the engine of marginals, of factor graphs.
     step : float
         Where to ask for planes: this part of the way from the best weights to the programme's; 1 is there.
@@ -108,20 +108,16 @@ class BundleMethod(Solver):
     def __init__(
         self,
         objective: str = "margin",
-        engine: str | Engine = "auto",
+        inference: str | Engine = "auto",
         step: float = 0.3,
         inactive: int = 50,
         certificate: str | None = None,
     ) -> None:
         self.objective = objective
-        self.engine = engine
+        self.inference = inference
         self.step = step
         self.inactive = inactive
         self.certificate = certificate
-
-    def options(self) -> dict[str, Any]:
-        """The constructor's parameters, the engine by name."""
-        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
 
     def check_options(self, problem: Any) -> None:
         """Refuse, in a sentence, options that cannot be."""
@@ -307,7 +303,7 @@ class LogRun(BundleRun):
 
     def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle: Any = exp_oracle_of(problem, solver.engine, loss_augmented=False)
+        self.oracle: Any = exp_oracle_of(problem, solver.inference, loss_augmented=False)
         check_certificate(solver.certificate, self.oracle, problem, _MARGINALS)
         self.certificate, self.size = self.oracle.certificate, self.oracle.n_weights
         self.dense, self.between = np.zeros(self.size), np.empty(self.size)
@@ -331,7 +327,7 @@ class HingeRun(BundleRun):
 
     def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle = joint_oracle(problem, solver.engine, self.rescaling)
+        self.oracle = joint_oracle(problem, solver.inference, self.rescaling)
         check_certificate(solver.certificate, self.oracle, problem)
         self.certificate, self.size = self.oracle.certificate, self.oracle.size
         self.dense, self.between = np.zeros(self.size), np.empty(self.size)

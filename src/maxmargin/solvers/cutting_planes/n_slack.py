@@ -162,7 +162,7 @@ class NSlack(Solver):
         Constraints that are added, at least, before the programme is solved again.
     inactive : int
         Constraints without mass in so many programmes are dropped.
-    engine : "auto", str or engine
+    inference : "auto", str or engine
         The max-oracle of factor graphs.
     certificate : None or "exact"
         What the oracle's answers must be worth; None takes what it gives.
@@ -176,18 +176,14 @@ class NSlack(Solver):
         rescaling: str = "margin",
         batch: int = 100,
         inactive: int = 50,
-        engine: str | Engine = "auto",
+        inference: str | Engine = "auto",
         certificate: str | None = None,
     ) -> None:
         self.rescaling = rescaling
         self.batch = batch
         self.inactive = inactive
-        self.engine = engine
+        self.inference = inference
         self.certificate = certificate
-
-    def options(self) -> dict[str, Any]:
-        """The constructor's parameters, the engine by name."""
-        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
 
     def check_options(self, problem: Any) -> None:
         """Refuse, in a sentence, options that cannot be."""
@@ -210,7 +206,7 @@ class NSlackRun(OracleRun[NSlackState]):
 
     def __init__(self, solver: NSlack, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle = joint_oracle(problem, solver.engine, solver.rescaling)
+        self.oracle = joint_oracle(problem, solver.inference, solver.rescaling)
         check_certificate(solver.certificate, self.oracle, problem)
         self.certificate, n = self.oracle.certificate, self.oracle.n_examples
         self.family = family_of(solver.rescaling, self.certificate)

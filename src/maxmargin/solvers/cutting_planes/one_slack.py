@@ -86,7 +86,7 @@ class OneSlack(Solver):
         ``stop="svm-struct"`` does whatever is said here, is the algorithm of the paper.
     inactive : int
         Planes without mass in so many programmes are dropped.
-    engine : "auto", str or engine
+    inference : "auto", str or engine
         The max-oracle of factor graphs.
     certificate : None or "exact"
         What the oracle's answers must be worth; None takes what it gives.
@@ -104,7 +104,7 @@ class OneSlack(Solver):
         stop: str = "gap",
         step: str | float = "auto",
         inactive: int = 50,
-        engine: str | Engine = "auto",
+        inference: str | Engine = "auto",
         certificate: str | None = None,
     ) -> None:
         self.rescaling = rescaling
@@ -112,12 +112,8 @@ class OneSlack(Solver):
         self.stop = stop
         self.step = step
         self.inactive = inactive
-        self.engine = engine
+        self.inference = inference
         self.certificate = certificate
-
-    def options(self) -> dict[str, Any]:
-        """The constructor's parameters, the engine by name."""
-        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
 
     def check_options(self, problem: Any) -> None:
         """Refuse, in a sentence, options that cannot be."""
@@ -163,7 +159,7 @@ class OneSlackRun(HingeRun):
         """The plane of the truth; or an earlier working set and its cache."""
         now = super().begin(earlier)
         assert isinstance(now, OneSlackState)
-        if isinstance(earlier, OneSlackState) and earlier.c_ell.shape == now.c_ell.shape:
+        if isinstance(earlier, OneSlackState) and earlier.cache.ell.shape == now.cache.ell.shape:
             now.cache = earlier.cache._copy()
         return now
 

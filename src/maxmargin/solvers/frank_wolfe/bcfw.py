@@ -51,7 +51,7 @@ class BCFW(Solver):
 
     Parameters
     ----------
-    engine : "auto", str or engine
+    inference : "auto", str or engine
         The max-oracle: "auto" is `trees` on graphs without cycles, `graph_cut` on binary pairs, exact where that is cheap
         (small state spaces, small width), else `dual_decomposition`.
     steps : "corrective", "pairwise", "joint" or "plain"
@@ -73,14 +73,14 @@ class BCFW(Solver):
 
     def __init__(
         self,
-        engine: str | Engine = "auto",
+        inference: str | Engine = "auto",
         steps: str = "corrective",
         sampling: str = "gap",
         cache: int = 20,
         averaging: bool = False,
         batch: int = 4,
     ) -> None:
-        self.engine = engine
+        self.inference = inference
         self.steps = steps
         self.sampling = sampling
         self.cache = cache
@@ -88,13 +88,9 @@ class BCFW(Solver):
         self.batch = batch
 
     @classmethod
-    def plain(cls, engine: str | Engine = "auto") -> BCFW:
+    def plain(cls, inference: str | Engine = "auto") -> BCFW:
         """The algorithm of the paper, with its weighted averaging."""
-        return cls(engine, steps="plain", sampling="uniform", cache=0, averaging=True)
-
-    def options(self) -> dict[str, Any]:
-        """The constructor's parameters, the engine by name."""
-        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
+        return cls(inference, steps="plain", sampling="uniform", cache=0, averaging=True)
 
     def check_options(self, problem: Any) -> None:
         """Refuse, in a sentence, options that cannot be."""

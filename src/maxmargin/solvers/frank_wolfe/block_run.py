@@ -59,7 +59,7 @@ class BlockRun(ProximalRun[B]):
 
     def __init__(self, solver: Any, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle = GraphOracle(problem, solver.engine)
+        self.oracle = GraphOracle(problem, solver.inference)
         self.certificate = self.oracle.certificate
         self.grams = row_grams(problem)
         self.half = int(problem.arrays.largest.buffer)
@@ -265,7 +265,7 @@ class BlockRun(ProximalRun[B]):
     def options(self, now: B) -> dict[str, Any]:
         """The oracle, and why it was chosen."""
         return {
-            "engine": self.oracle.engine.name,
-            "engine_reason": self.oracle.reason,
+            "inference": self.oracle.engine.name,
+            "inference_reason": self.oracle.reason,
             "proximal": now.step_lam / self.lam - 1.0,
         }

@@ -50,7 +50,7 @@ class FrankWolfe(Solver):
 
     Parameters
     ----------
-    engine : "auto", str or engine
+    inference : "auto", str or engine
         The max-oracle of factor graphs.
     averaging : bool
         Also keep the weighted mean of the weights, in which pass k counts k times, and report it where its value is lower; its
@@ -60,13 +60,9 @@ class FrankWolfe(Solver):
     name = "frank-wolfe"
     requires = ("max-oracle",)
 
-    def __init__(self, engine: str | Engine = "auto", averaging: bool = False) -> None:
-        self.engine = engine
+    def __init__(self, inference: str | Engine = "auto", averaging: bool = False) -> None:
+        self.inference = inference
         self.averaging = averaging
-
-    def options(self) -> dict[str, Any]:
-        """The constructor's parameters, the engine by name."""
-        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
 
     def check_options(self, problem: Any) -> None:
         """Nothing here can be wrong; the oracle speaks for itself."""
@@ -84,7 +80,7 @@ class FrankWolfeRun(OracleRun[FrankWolfeState]):
 
     def __init__(self, solver: FrankWolfe, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle = oracle_of(problem, solver.engine)
+        self.oracle = oracle_of(problem, solver.inference)
         self.certificate = self.oracle.certificate
 
     def begin(self, earlier: FrankWolfeState | None) -> FrankWolfeState:

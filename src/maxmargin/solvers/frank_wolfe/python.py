@@ -82,7 +82,7 @@ class PythonRun(OracleRun[PythonState]):
                 f'steps="{self.solver.steps}" is for factor graphs; on a problem with an oracle of its own use '
                 '"corrective" or "pairwise".'
             )
-        self.oracle = oracle_of(problem, self.solver.engine)
+        self.oracle = oracle_of(problem, self.solver.inference)
         self.certificate = self.oracle.certificate
         self.written = isinstance(problem, PythonProblem)
         self.scale = 1.0 / (lam * self.oracle.n_examples)

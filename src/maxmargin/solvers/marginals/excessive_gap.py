@@ -97,7 +97,7 @@ class ExcessiveGap(Solver):
 
     Parameters
     ----------
-    engine : "auto", str or engine
+    inference : "auto", str or engine
         The exp-oracle of factor graphs.
     constant : "adaptive" or "safe"
         L: estimated as it goes, or max |psi|^2 / lam with the steps of algorithm 1.
@@ -107,13 +107,9 @@ class ExcessiveGap(Solver):
     requires = ("marginals",)
     kernels = True
 
-    def __init__(self, engine: str | Engine = "auto", constant: str = "adaptive") -> None:
-        self.engine = engine
+    def __init__(self, inference: str | Engine = "auto", constant: str = "adaptive") -> None:
+        self.inference = inference
         self.constant = constant
-
-    def options(self) -> dict[str, Any]:
-        """The constructor's parameters, the engine by name."""
-        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
 
     def check_options(self, problem: Any) -> None:
         """Refuse a constant that is not known."""

@@ -39,7 +39,7 @@ class ExpRun(OracleRun[S]):
         self.columns = columns_of(problem)
         problem = problem if self.columns is None else self.columns.inside
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle = exp_oracle_of(problem, solver.engine, getattr(solver, "objective", "margin") == "margin")
+        self.oracle = exp_oracle_of(problem, solver.inference, getattr(solver, "objective", "margin") == "margin")
         self.certificate = self.oracle.certificate
 
     def result(self, now: S, status: Status) -> Result:

@@ -83,7 +83,7 @@ class ExponentiatedGradient(Solver):
 
     Parameters
     ----------
-    engine : "auto", str or engine
+    inference : "auto", str or engine
         The exp-oracle of factor graphs.
     objective : "margin" or "log"
     online : bool, optional
@@ -95,14 +95,10 @@ class ExponentiatedGradient(Solver):
     objectives = ("margin", "log")
     kernels = True
 
-    def __init__(self, engine: str | Engine = "auto", objective: str = "margin", online: bool | None = None) -> None:
-        self.engine = engine
+    def __init__(self, inference: str | Engine = "auto", objective: str = "margin", online: bool | None = None) -> None:
+        self.inference = inference
         self.objective = objective
         self.online = online
-
-    def options(self) -> dict[str, Any]:
-        """The constructor's parameters, the engine by name."""
-        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
 
     def check_options(self, problem: Any) -> None:
         """Refuse an objective that is not known."""
@@ -116,7 +112,7 @@ class ExponentiatedGradient(Solver):
                 "Online exponentiated gradient keeps marginals of trees, and not all of these graphs are trees; "
                 "use online=False."
             )
-        by_trees = by_trees and getattr(self.engine, "name", self.engine) in ("auto", "trees")
+        by_trees = by_trees and getattr(self.inference, "name", self.inference) in ("auto", "trees")
         run = OnlineRun if (by_trees if self.online is None else self.online) else BatchRun
         return run(self, problem, lam, random_state, threads)
 

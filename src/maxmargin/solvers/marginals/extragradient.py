@@ -77,7 +77,7 @@ class Extragradient(Solver):
 
     Parameters
     ----------
-    engine : "auto", str or engine
+    inference : "auto", str or engine
         The exp-oracle of factor graphs.
     rho : float, optional
         Step of the weights for a step of 1 of the distributions; None weighs a bound of |w*|^2 against log |Y|.
@@ -87,13 +87,9 @@ class Extragradient(Solver):
     requires = ("marginals",)
     kernels = True
 
-    def __init__(self, engine: str | Engine = "auto", rho: float | None = None) -> None:
-        self.engine = engine
+    def __init__(self, inference: str | Engine = "auto", rho: float | None = None) -> None:
+        self.inference = inference
         self.rho = rho
-
-    def options(self) -> dict[str, Any]:
-        """The constructor's parameters, the engine by name."""
-        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
 
     def check_options(self, problem: Any) -> None:
         """Refuse a rho that is not positive."""

@@ -80,7 +80,7 @@ class LBFGS(Solver):
 
     Parameters
     ----------
-    engine : "auto", str or engine
+    inference : "auto", str or engine
         The exp-oracle of factor graphs.
     objective : "log"
         The margin's objective is not smooth; this solver is for the logarithmic one.
@@ -92,14 +92,10 @@ class LBFGS(Solver):
     requires = ("marginals",)
     objectives = ("log",)
 
-    def __init__(self, engine: str | Engine = "auto", objective: str = "log", memory: int = 6) -> None:
-        self.engine = engine
+    def __init__(self, inference: str | Engine = "auto", objective: str = "log", memory: int = 6) -> None:
+        self.inference = inference
         self.objective = objective
         self.memory = memory
-
-    def options(self) -> dict[str, Any]:
-        """The constructor's parameters, the engine by name."""
-        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
 
     def check_options(self, problem: Any) -> None:
         """Refuse an objective that is not smooth, and a memory of nothing."""

@@ -28,7 +28,7 @@ class Perceptron(Solver):
 
     Parameters
     ----------
-    engine : "auto", str or engine
+    inference : "auto", str or engine
         The max-oracle of factor graphs.
     loss_augmented : bool
         Whether the task loss counts when an output is looked for.
@@ -39,14 +39,10 @@ class Perceptron(Solver):
     name = "perceptron"
     requires = ("max-oracle",)
 
-    def __init__(self, engine: str | Engine = "auto", loss_augmented: bool = False, batch: int = 1) -> None:
-        self.engine = engine
+    def __init__(self, inference: str | Engine = "auto", loss_augmented: bool = False, batch: int = 1) -> None:
+        self.inference = inference
         self.loss_augmented = loss_augmented
         self.batch = batch
-
-    def options(self) -> dict[str, Any]:
-        """The constructor's parameters, the engine by name."""
-        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
 
     def check_options(self, problem: Any) -> None:
         """Refuse, in a sentence, options that cannot be."""
@@ -64,8 +60,8 @@ class PerceptronRun(SumRun):
 
     def __init__(self, solver: Perceptron, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle = oracle_of(problem, solver.engine)
-        self.asked = oracle_of(problem, solver.engine, loss_augmented=solver.loss_augmented)
+        self.oracle = oracle_of(problem, solver.inference)
+        self.asked = oracle_of(problem, solver.inference, loss_augmented=solver.loss_augmented)
 
     def measure(self, now: SumState, off_schedule: bool) -> dict[str, float]:
         """P at the mean of the weights."""

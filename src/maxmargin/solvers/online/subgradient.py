@@ -191,7 +191,7 @@ class Subgradient(Solver):
 
     Parameters
     ----------
-    engine : "auto", str or engine
+    inference : "auto", str or engine
         The max-oracle of factor graphs.
     t0 : float, optional
         Visits that are taken to have been made before the first: larger is more careful at the start. None is the number of
@@ -203,14 +203,10 @@ class Subgradient(Solver):
     name = "subgradient"
     requires = ("max-oracle",)
 
-    def __init__(self, engine: str | Engine = "auto", t0: float | None = None, batch: int = 1) -> None:
-        self.engine = engine
+    def __init__(self, inference: str | Engine = "auto", t0: float | None = None, batch: int = 1) -> None:
+        self.inference = inference
         self.t0 = t0
         self.batch = batch
-
-    def options(self) -> dict[str, Any]:
-        """The constructor's parameters, the engine by name."""
-        return {**vars(self), "engine": getattr(self.engine, "name", self.engine)}
 
     def check_options(self, problem: Any) -> None:
         """Refuse, in a sentence, options that cannot be."""
@@ -234,7 +230,7 @@ class SubgradientRun(SumRun):
 
     def __init__(self, solver: Subgradient, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle = self.asked = oracle_of(problem, solver.engine)
+        self.oracle = self.asked = oracle_of(problem, solver.inference)
         self.certificate = self.oracle.certificate
         self.step = lam
         self.t0 = float(self.oracle.n_examples if solver.t0 is None else solver.t0)

@@ -32,13 +32,12 @@ the less there is to do. *Other graphs* are asked of an engine, a piece of the b
 from __future__ import annotations
 
 import itertools
-import re
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.errors import MaxMarginError, OptionError, TemperatureError
+from maxmargin.errors import OptionError, TemperatureError
 from maxmargin.inference import Engine, engine
 from maxmargin.inference.choice import choose_marginals
 from maxmargin.inference.contract import check_temperature
@@ -97,7 +96,7 @@ def exp_oracle_of(problem: Any, engine: str | Engine = "auto", loss_augmented: b
     Parameters
     ----------
     problem : FactorGraphs, or an object with a method ``exp_oracle(loss_augmented)``
-    engine : "auto", str or engine
+    inference : "auto", str or engine
         For factor graphs: the inference engine that answers.
     loss_augmented : bool
         False leaves the task loss out, as the log objective does.
@@ -110,7 +109,7 @@ def exp_oracle_of(problem: Any, engine: str | Engine = "auto", loss_augmented: b
             'use "bcfw", "frank-wolfe", "subgradient" or "perceptron", which ask for the most violated labeling alone.'
         )
     if engine != "auto":
-        raise OptionError(f"engine={engine!r} is for factor graphs; this problem has an exp-oracle of its own.")
+        raise OptionError(f"inference={engine!r} is for factor graphs; this problem has an exp-oracle of its own.")
     found: ExpOracle = problem.exp_oracle(loss_augmented)
     return found
 
@@ -213,12 +212,7 @@ class FactorGraphExpOracle:
             stop = min(end, max(begin + 1, stop))
             part = p.slice(begin, stop)
             scores = part.scores_of(working, loss_augmented=True)
-            try:
-                found = self.engine.marginals(part, scores, temperature)
-            except MaxMarginError as error:
-                first = begin
-                sentence = re.sub(r"(?i)\b(example )(\d+)", lambda m: f"{m[1]}{first + int(m[2])}", str(error))  # noqa: B023
-                raise type(error)(sentence) from error
+            found = self.engine.marginals(part, scores, temperature)
             with self.workspaces.borrow() as work:
                 ell += add_marginals(part.batch, work, found.variables, found.factors, *out)
             values[begin:stop] = found.log_partition - part.labeling_scores(scores, part.labels)

@@ -67,7 +67,7 @@ class JointOracle:
     Parameters
     ----------
     problem : FactorGraphs or oracle problem
-    engine : "auto", str or engine
+    inference : "auto", str or engine
     rescaling : "margin" or "slack"
     """
 

@@ -78,7 +78,7 @@ def oracle_of(
     Parameters
     ----------
     problem : FactorGraphs, PythonProblem, or an object with a method ``max_oracle(loss_augmented)``
-    engine : "auto", str or engine
+    inference : "auto", str or engine
         For factor graphs: the inference engine that answers.
     loss_augmented : bool
         False leaves the task loss out: the planes are those of predictions.
@@ -88,7 +88,7 @@ def oracle_of(
     if isinstance(problem, FactorGraphs):
         return FactorGraphOracle(problem, engine, loss_augmented, rescaling)
     if engine != "auto":
-        raise OptionError(f"engine={engine!r} is for factor graphs; this problem has an oracle of its own.")
+        raise OptionError(f"inference={engine!r} is for factor graphs; this problem has an oracle of its own.")
     if isinstance(problem, PythonProblem):
         return PythonOracle(problem, loss_augmented, rescaling)
     if rescaling == "slack":

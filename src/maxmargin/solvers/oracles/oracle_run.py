@@ -88,7 +88,7 @@ class OracleRun(Run[S]):
     def options(self, now: S) -> dict[str, Any]:
         """The oracle, and why it was chosen; the error that ended the run, if one did."""
         error = {} if self.failure is None else {"error": str(self.failure)}
-        return {"engine": self.oracle.name, "engine_reason": self.oracle.reason, **error}
+        return {"inference": self.oracle.name, "inference_reason": self.oracle.reason, **error}
 
     def regulariser(self, w: NDArray[np.float64]) -> float:
         """lam/2 |w|^2."""
