@@ -148,7 +148,8 @@ class LinearProgram:
                     models.drop(s)
                     number = graphs.number_of(m)
                     raise DataError(
-                        f"Example {number}: HiGHS did not solve its linear program; it reports {status.name}.", example=number
+                        f"Example {number}: HiGHS did not solve its linear program; it reports {status.name}.",
+                        example=number,
                     )
                 variables[here], factors[tables[m] : tables[m + 1]], bounds[m] = model.answer(theta)
         # The simplex method keeps to its bounds up to a tolerance.

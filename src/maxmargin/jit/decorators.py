@@ -32,7 +32,7 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    """Compile a function that only kernels call."""
+    """Compile a function that only kernels call: Python must not, there is nothing that it could enter."""
     return _compiled(function, **_INNER)
 
 

@@ -47,7 +47,7 @@ from maxmargin.problems.layout import (
     records,
     structured_data,
 )
-from maxmargin.problems.structured import structured_score, work_size
+from maxmargin.problems.structured import FactorRoom, structured_score, work_size
 from maxmargin.problems.templates import TABLE, Structure, Template
 
 #: What examples are numbered in.
@@ -272,7 +272,9 @@ class FactorGraphs:
         table = a.examples[np.append(chosen, self.n_examples)]
         for name in _COORDINATES:
             table[name] = offsets(np.diff(a.examples[name])[chosen])
-        numbers = chosen if isinstance(self._numbers, range) and self._numbers.start == 0 else np.take(self._numbers, chosen)
+        numbers = (
+            chosen if isinstance(self._numbers, range) and self._numbers.start == 0 else np.take(self._numbers, chosen)
+        )
         return self._with(
             a._replace(
                 examples=table,
@@ -352,8 +354,12 @@ class FactorGraphs:
     def labeling_scores(self, scores: Scores, labels: NDArray[np.int32]) -> NDArray[np.float64]:
         """Score (M,) of one labeling per example under the score tables."""
         out = np.empty(self.n_examples)
-        a, work = self.arrays, work_size(self.arrays.largest)
-        _labeling_scores(a, scores.variables, scores.factors, np.ascontiguousarray(labels, np.int32), work, out)
+        given = self.arrays, scores.variables, scores.factors, np.ascontiguousarray(labels, np.int32), out
+        if self.has_structured:
+            largest = self.arrays.largest
+            _labeling_scores(*given, FactorRoom(np.empty(largest.slots, np.int32), np.empty(work_size(largest))))
+        else:
+            _labeling_scores(*given)
         return out
 
     def labeling_losses(self, labels: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -506,11 +512,10 @@ def as_weights(values: ArrayLike, name: str) -> NDArray[np.float64]:
 
 
 @kernel
-def _labeling_scores(g: Any, v_scores: Any, f_scores: Any, labels: Any, work_size: int, out: Any) -> None:
-    """Score (M,) of one labeling per example under the score tables."""
+def _labeling_scores(g: Any, v_scores: Any, f_scores: Any, labels: Any, out: Any, own: Any = None) -> None:
+    """Score (M,) of one labeling per example under the score tables; `own` is room for a structured factor, if there are any."""
     examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
     scope, kinds, slots, structured = g.scope, g.factor_kinds, g.slots, g.structured
-    work, own = np.empty(work_size), np.empty(g.largest.slots, np.int32)
     for m in range(len(examples) - 1):
         s, first = examples[m].structure, examples[m].variables
         v0, f0 = structures[s].variables, structures[s].factors
@@ -519,17 +524,19 @@ def _labeling_scores(g: Any, v_scores: Any, f_scores: Any, labels: Any, work_siz
             total += v_scores[examples[m].states + variables[v0 + v].table + labels[first + v]]
         for c in range(f0, f0 + examples[m + 1].factors - examples[m].factors):
             at, t = examples[m].tables + factors[c].table, factors[c].template
-            if kinds[t].kind == TABLE and kinds[t].arity == 2:
+            # Numba leaves a branch out, and what it calls, if the test of None stands alone.
+            if own is not None:  # noqa: SIM102
+                if kinds[t].kind != TABLE:
+                    for j in range(kinds[t].arity):
+                        own.labels[j] = labels[first + scope[factors[c].neighbours + j]]
+                    total += structured_score(t, kinds, slots, structured, f_scores, at, own.labels, own.work)
+                    continue
+            if kinds[t].arity == 2:
                 ends = factors[c].neighbours
                 stride = slots[kinds[t].slots].stride
                 total += f_scores[at + stride * labels[first + scope[ends]] + labels[first + scope[ends + 1]]]
                 continue
-            if kinds[t].kind == TABLE:
-                total += f_scores[at + joint_state(c, first, factors, scope, kinds, slots, labels)]
-                continue
-            for j in range(kinds[t].arity):
-                own[j] = labels[first + scope[factors[c].neighbours + j]]
-            total += structured_score(t, kinds, slots, structured, f_scores, at, own, work)
+            total += f_scores[at + joint_state(c, first, factors, scope, kinds, slots, labels)]
         out[m] = total
 
 

@@ -49,13 +49,6 @@ class RowGrams(Struct):
     kept: bool
 
 
-class FactorRoom(Struct):
-    """Room for the labels of a structured factor, and for twice its statistics."""
-
-    labels: NDArray[np.int32]
-    statistics: NDArray[np.float64]
-
-
 def row_grams(graphs: FactorGraphs) -> RowGrams:
     """Compute the matrices of all examples, or decide that each visit does."""
     squares = n_groups(graphs)[graphs.structure_of] ** 2
@@ -275,7 +268,7 @@ def plane_of_labels(
             # Numba leaves a branch out, and what it calls, if the test of None stands alone.
             if own is not None:  # noqa: SIM102
                 if kinds[t].kind != TABLE:
-                    size, spared, counted = kinds[t].entries, own.labels, own.statistics
+                    size, spared, counted = kinds[t].entries, own.labels, own.work
                     for which in range(2):
                         for j in range(kinds[t].arity):
                             i = scope[members[c].neighbours + j]

@@ -58,7 +58,7 @@ from numba.extending import intrinsic
 from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError
-from maxmargin.jit import inner
+from maxmargin.jit import Struct, inner
 from maxmargin.problems.templates import CARDINALITY, CUSTOM, TREE, Template
 
 
@@ -183,7 +183,14 @@ def custom(
     return made
 
 
-def work_size(largest: NDArray[np.int64]) -> int:
+class FactorRoom(Struct):
+    """Room for the labels of a structured factor, and to work in."""
+
+    labels: NDArray[np.int32]
+    work: NDArray[np.float64]
+
+
+def work_size(largest: Any) -> int:
     """Scratch that every structured factor of a batch can work in; `largest` is the layout's."""
     return int(2 * largest.slots + largest.table + 2)
 

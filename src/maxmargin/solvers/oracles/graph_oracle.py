@@ -22,7 +22,8 @@ from maxmargin.inference.trees import schedule
 from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.features import Features
-from maxmargin.problems.statistics import FactorRoom, n_groups, plane_of_labels, project_example
+from maxmargin.problems.statistics import n_groups, plane_of_labels, project_example
+from maxmargin.problems.structured import FactorRoom
 from maxmargin.solvers.oracles.compiled import (
     CutOracle,
     Given,
