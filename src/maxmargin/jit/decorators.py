@@ -38,7 +38,8 @@ def inner(function: Callable[..., Any]) -> Any:
 
 def inner_overload(function: Callable[..., Any]) -> Any:
     """Decorate a function that, given types, returns the inner function that kernels call in the place of `function`."""
-    return overload(function, jit_options={"nogil": True, "error_model": "numpy", **_INNER})
+    options: Any = {"nogil": True, "error_model": "numpy", **_INNER}
+    return overload(function, jit_options=options)
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:

@@ -78,6 +78,7 @@ def _not_safe(found: os.stat_result) -> str | None:
 
 
 def cannot_keep(folder: Path | None, reason: str) -> str:
+    """A sentence about kernels that are compiled in every process."""
     place = "" if folder is None else f" in {folder}"
     return (
         f"maxmargin: compiled kernels cannot be kept{place} ({reason}), so each process compiles them again; set "

@@ -36,7 +36,7 @@ _KIND = "inner"
 
 if REPLACEABLE:
 
-    class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
+    class InnerLibrary(JITCodeLibrary):
         """Intermediate code that is neither optimised nor made into machine code."""
 
         def _optimize_final_module(self) -> None:
@@ -92,7 +92,7 @@ if REPLACEABLE:
             return _InnerCodegen(self._target.codegen())
 
     @register_pass(mutates_CFG=False, analysis_only=True)
-    class _MakeInnerLibrary(LoweringPass):  # type: ignore[misc]
+    class _MakeInnerLibrary(LoweringPass):
         _name = "make_inner_library"
 
         def __init__(self) -> None:
@@ -103,10 +103,11 @@ if REPLACEABLE:
             state.library.enable_object_caching()
             return True
 
-    class InnerCompiler(CompilerBase):  # type: ignore[misc]
+    class InnerCompiler(CompilerBase):
         """Numba's compiler, but that the code goes into an `InnerLibrary`."""
 
         def define_pipelines(self) -> list[Any]:
+            """Numba's passes, and one that chooses the library."""
             passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
             passes.add_pass_after(_MakeInnerLibrary, NopythonTypeInference)
             passes.finalize()

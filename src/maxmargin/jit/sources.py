@@ -68,6 +68,7 @@ def _source(module: str) -> tuple[str | None, tuple[str, ...]]:
 
 
 def of_package(module: str) -> bool:
+    """Whether a module is one of this package."""
     return module.partition(".")[0] == _PACKAGE
 
 

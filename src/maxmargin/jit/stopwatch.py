@@ -28,6 +28,7 @@ _PATIENCE = 2.0
 
 @cache
 def say_once(sentence: str) -> None:
+    """Print a sentence on the standard error, once a process."""
     with contextlib.suppress(Exception):  # there may be no standard error
         print(sentence, file=sys.stderr, flush=True)
 

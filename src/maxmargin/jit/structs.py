@@ -183,7 +183,7 @@ register_model(StructType)(models.OpaqueModel)
 class _Fields(AttributeTemplate):
     key = StructType
 
-    def generic_resolve(self, owner: StructType, name: str) -> Any:
+    def generic_resolve(self, owner: StructType, name: str) -> Any:  # type: ignore[override]
         return owner.places[name][1] if name in owner.places else None
 
 
@@ -194,8 +194,8 @@ def _read_field(context: Any, builder: Any, owner: StructType, pointer: Any, nam
     if isinstance(field, types.Array):
         array = builder.load(builder.bitcast(word, context.get_value_type(field).as_pointer()))
         # Constants, so that nothing is left of reference counts.
-        for owner in range(2):
-            array = builder.insert_value(array, array.type.elements[owner](None), owner)
+        for place in range(2):
+            array = builder.insert_value(array, array.type.elements[place](None), place)
         return array
     value = builder.load(builder.bitcast(word, context.get_data_type(field).as_pointer()))
     return context.data_model_manager[field].from_data(builder, value)

@@ -162,32 +162,32 @@ class FactorGraphs:
     @property
     def example_variables(self) -> NDArray[np.int64]:
         """Offsets (M+1,) of the examples' variables."""
-        return self.arrays.examples.variables
+        return np.asarray(self.arrays.examples.variables)
 
     @property
     def example_factors(self) -> NDArray[np.int64]:
         """Offsets (M+1,) of the examples' factors."""
-        return self.arrays.examples.factors
+        return np.asarray(self.arrays.examples.factors)
 
     @property
     def example_states(self) -> NDArray[np.int64]:
         """Offsets (M+1,) of the examples in *states* coordinates."""
-        return self.arrays.examples.states
+        return np.asarray(self.arrays.examples.states)
 
     @property
     def example_tables(self) -> NDArray[np.int64]:
         """Offsets (M+1,) of the examples in *tables* coordinates."""
-        return self.arrays.examples.tables
+        return np.asarray(self.arrays.examples.tables)
 
     @property
     def example_messages(self) -> NDArray[np.int64]:
         """Offsets (M+1,) of the examples in *messages* coordinates."""
-        return self.arrays.examples.messages
+        return np.asarray(self.arrays.examples.messages)
 
     @property
     def structure_of(self) -> NDArray[np.int64]:
         """Structure (M,) of each example."""
-        return self.arrays.examples[:-1].structure
+        return np.asarray(self.arrays.examples.structure[:-1])
 
     @property
     def labels(self) -> NDArray[np.int32]:

@@ -240,8 +240,8 @@ def flatten_structures(
 
 def _template_arrays(
     variable_templates: Sequence[Template], factor_templates: Sequence[Template]
-) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {}
+) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
     for side, templates in (("variable", variable_templates), ("factor", factor_templates)):
         sizes = np.array([t.blocks.size for t in templates], np.int64)
         arities = np.array([t.arity for t in templates], np.int64)
@@ -323,7 +323,7 @@ def check_structure(
 
 def _check_fit(
     found: NDArray[np.int64], t: NDArray[np.int32], arity: NDArray[np.int64], factor: NDArray[np.int64],
-    n_factors: NDArray[np.int64], templates: Sequence[Template], shared: dict[str, NDArray[Any]],
+    n_factors: NDArray[np.int64], templates: Sequence[Template], shared: dict[str, Any],
 ) -> None:  # fmt: skip
     """Refuse a factor whose variables have other states than its template expects; `found` has those of each scope."""
     kinds, slots = shared["factor_kinds"], shared["slots"]

@@ -52,7 +52,7 @@ L_SUM, L_TIMES, N_MISTAKES = range(3)
 
 
 class Pace(Struct):
-    """Examples asked about at the same weights, visits before these, and 1 / (step (t + t0)), the scale of the sums; 1 if step is 0."""
+    """Examples asked about at the same weights, visits before these; sums count 1 / (step (t + t0)), or 1 if step is 0."""
 
     batch: int
     t: int

@@ -137,12 +137,12 @@ class Work(Struct):
 def workspace(largest: Largest, room: Any = None, weights: tuple[Any, Any] | None = None, planes: int = 1) -> Work:
     """Room for the largest example, and for some planes at a time; with `weights`, for two arrays of their shapes."""
     n, states, tables = 2 * largest.buffer, largest.states, largest.tables
-    shapes = [(0, 0), (0, 0)] if weights is None else [one.shape for one in weights]
+    t_v, t_f = (np.empty((0, 0)) if weights is None else np.empty(weights[side].shape) for side in range(2))
     return Work(
         np.empty(n), np.empty(n), np.zeros(n), np.zeros(n), np.empty(2 * (largest.variables + tables), np.int32),
         np.empty(planes * n, np.int32), np.empty(planes * n), np.empty(states), np.empty(tables), np.empty(states),
         np.empty(tables), np.zeros(states), np.zeros(tables), np.empty(largest.variables, np.int32),
-        *(np.empty(shape) for shape in shapes), Room(0) if room is None else room,
+        t_v, t_f, Room(0) if room is None else room,
     )  # fmt: skip
 
 
@@ -336,7 +336,8 @@ def find_plane(
 
     Returns its number of entries and ell.
     """
-    return _FINDERS[type(oracle)](oracle, batch, work, k, m, index, value, begin)
+    found: tuple[int, float] = _FINDERS[type(oracle)](oracle, batch, work, k, m, index, value, begin)
+    return found
 
 
 @inner_overload(find_plane)

@@ -122,8 +122,8 @@ class FactorGraphOracle:
         self.shards = list(itertools.pairwise(cuts))
         # Kernels are compiled before any clock starts: called with nothing to do.
         w, nothing = problem.working_weights(), np.empty(0, np.int64)
-        with self.graph.workspaces.borrow() as work:
-            add_planes(problem.batch, *w, self.graph.compiled or NOTHING_GIVEN, work, nothing, *w, np.empty(0))
+        with self.graph.workspaces.borrow() as room:
+            add_planes(problem.batch, *w, self.graph.compiled or NOTHING_GIVEN, room, nothing, *w, np.empty(0))
 
     def mean_plane(self, w: NDArray[np.float64], threads: int) -> MeanPlane:
         """The mean of the planes of largest slope at w."""
