@@ -12,6 +12,7 @@ like the rest. What a kernel makes of features stands in `feature_space`.
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 import os
@@ -260,6 +261,13 @@ class StructuredEstimator(BaseEstimator):
 
 # --------------------------------------------------------------------------------------------------------------------
 # Parameters
+
+_SHARED = tuple(inspect.signature(StructuredEstimator).parameters)
+
+
+def shared(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that all estimators have, from the ``locals()`` of a task's constructor."""
+    return {name: given[name] for name in _SHARED}
 
 
 def check_parameters(estimator: StructuredEstimator) -> None:

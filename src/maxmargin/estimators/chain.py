@@ -26,11 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
-from maxmargin.estimators.base import (
-    check_parameters,
-    compare_columns,
-    remember_columns,
-)
+from maxmargin.estimators.base import check_parameters, compare_columns, remember_columns, shared
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
@@ -148,29 +144,7 @@ class ChainSVM(StructuredPredictor):
         basis: str = "auto",
         objective: str = "margin",
     ) -> None:
-        super().__init__(
-            C,
-            solver=solver,
-            inference=inference,
-            loss=loss,
-            tol=tol,
-            max_passes=max_passes,
-            max_seconds=max_seconds,
-            fit_intercept=fit_intercept,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-            warm_start=warm_start,
-            checkpoint=checkpoint,
-            C_path=C_path,
-            kernel=kernel,
-            gamma=gamma,
-            degree=degree,
-            coef0=coef0,
-            n_basis=n_basis,
-            basis=basis,
-            objective=objective,
-        )
+        super().__init__(**shared(locals()))
         self.boundary = boundary
         self.forbidden = forbidden
         self.bio = bio

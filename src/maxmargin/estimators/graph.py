@@ -20,7 +20,7 @@ from sklearn.utils import Tags
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
-from maxmargin.estimators.base import check_parameters
+from maxmargin.estimators.base import check_parameters, shared
 from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
@@ -96,29 +96,7 @@ class GraphSVM(StructuredPredictor):
         basis: str = "auto",
         objective: str = "margin",
     ) -> None:
-        super().__init__(
-            C,
-            solver=solver,
-            inference=inference,
-            loss=loss,
-            tol=tol,
-            max_passes=max_passes,
-            max_seconds=max_seconds,
-            fit_intercept=fit_intercept,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-            warm_start=warm_start,
-            checkpoint=checkpoint,
-            C_path=C_path,
-            kernel=kernel,
-            gamma=gamma,
-            degree=degree,
-            coef0=coef0,
-            n_basis=n_basis,
-            basis=basis,
-            objective=objective,
-        )
+        super().__init__(**shared(locals()))
         self.edge_weights = edge_weights
 
     def fit(self, graphs: Sequence[Any], labels: Sequence[Any], sample_weight: ArrayLike | None = None) -> Self:

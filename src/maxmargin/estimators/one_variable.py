@@ -25,6 +25,7 @@ from maxmargin.estimators.base import (
     check_parameters,
     compare_columns,
     remember_columns,
+    shared,
 )
 from maxmargin.estimators.feature_space import block_scores, training_rows
 from maxmargin.problems import FactorGraphs
@@ -62,29 +63,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         basis: str = "auto",
         objective: str = "margin",
     ) -> None:
-        super().__init__(
-            C,
-            solver=solver,
-            inference=inference,
-            loss=loss,
-            tol=tol,
-            max_passes=max_passes,
-            max_seconds=max_seconds,
-            fit_intercept=fit_intercept,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-            warm_start=warm_start,
-            checkpoint=checkpoint,
-            C_path=C_path,
-            kernel=kernel,
-            gamma=gamma,
-            degree=degree,
-            coef0=coef0,
-            n_basis=n_basis,
-            basis=basis,
-            objective=objective,
-        )
+        super().__init__(**shared(locals()))
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
