@@ -130,6 +130,7 @@ def test_solvers_that_close_their_gap(solver, name):
             chosen.solve(PROBLEMS[name], C)
         return
     result = chosen.solve(PROBLEMS[name], C, tol=tol, max_passes=20_000)
+    assert result.certificate in chosen.certificates
     value = best(name)[result.certificate]
     assert (result.history["dual"] <= value + SLACK).all()
     assert (result.history["primal"] >= value - SLACK).all()
@@ -156,6 +157,7 @@ def test_solvers_of_the_log_objective_agree(name):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_solvers_whose_values_are_true(solver, name):
     result = OPEN[solver].solve(PROBLEMS[name], C, tol=1e-4, max_passes=60)
+    assert result.certificate in OPEN[solver].certificates
     if result.certificate != "none":
         value = best(name)[result.certificate]
         assert (result.history["dual"] <= value + SLACK).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.problems.multi_class import binary_problem
 from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.solvers import BCFW, SOLVERS, make_solver
-from maxmargin.solvers.core.capabilities import NEEDS, able, missing, needs
+from maxmargin.solvers.core.capabilities import NEEDS, able, missing, needs, solver_table
 from maxmargin.solvers.frank_wolfe.frank_wolfe import FrankWolfe
 from maxmargin.solvers.online.perceptron import Perceptron
 
@@ -109,3 +111,12 @@ def test_a_toy_engine_is_one_class_and_one_line(monkeypatch):
     assert ours.options["inference"] == "toy"
     np.testing.assert_array_equal(ours.weights, theirs.weights)
     assert FrankWolfe(inference="toy").solve(problem, max_passes=2).certificate == "exact"
+
+
+def test_the_table_of_the_documentation_is_what_solvers_declare():
+    page = Path(__file__).parents[3] / "docs" / "solvers.md"
+    assert solver_table() in page.read_text(encoding="utf-8")
+    for one in SOLVERS.values():
+        assert set(one.certificates) <= {"exact", "relaxed", "soft", "none"}, one.name
+        assert one.keeps, one.name
+        assert one.paper, one.name

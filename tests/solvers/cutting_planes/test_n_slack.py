@@ -44,7 +44,9 @@ def check(result, best, tol):
     assert (np.diff(result.history["primal"]) <= 0.0).all()
 
 
-@pytest.mark.parametrize("solver", [NSlack(inference="exhaustive"), NSlack(inference="exhaustive", batch=1, inactive=1)])
+@pytest.mark.parametrize(
+    "solver", [NSlack(inference="exhaustive"), NSlack(inference="exhaustive", batch=1, inactive=1)]
+)
 def test_it_closes_the_exact_gap(solver):
     for seed in range(16):
         problem, C = problem_of(seed)
@@ -194,7 +196,9 @@ def test_a_warm_start_with_a_larger_c_keeps_the_weights():
         check(warm, best, 1e-3)
         assert warm.n_oracle_calls < cold.n_oracle_calls
         # The earlier state is left as it was.
-        assert first.state.sets.truth.sum() + first.state.sets.alpha[: first.state.n_constraints].sum() == pytest.approx(40.0)
+        assert first.state.sets.truth.sum() + first.state.sets.alpha[
+            : first.state.n_constraints
+        ].sum() == pytest.approx(40.0)
 
 
 def test_example_weights_equal_repetition():

@@ -20,6 +20,9 @@ NEEDS = {
     "kernel matrix": "a kernel whose matrix is held",
 }
 
+#: The same in a table of solvers.
+_ASKS = {"local scores": "score tables", "max-oracle": "labelings from an engine", "marginals": "marginals"}
+
 #: All solvers by name; registry.py fills it.
 SOLVERS: dict[str, type[Any]] = {}
 
@@ -56,3 +59,15 @@ def check_fit(solver: Any, problem: Any) -> None:
             f'The solver "{solver.name}" needs {" and ".join(NEEDS[need] for need in lacks)}, which this problem does not '
             f"have; {f'use one of: {would}' if would else 'no solver can do without'}."
         )
+
+
+def solver_table() -> str:
+    """All solvers and what they declare, as a table in Markdown."""
+    lines = ["| name | asks for | objective | kernels | certificates | keeps | paper |", "|" + "---|" * 7]
+    for name, one in SOLVERS.items():
+        kernels = ("yes, blocks too" if one.kernel_blocks else "yes") if one.kernels else "low-rank"
+        lines.append(
+            f"| `{name}` | {', '.join(_ASKS[need] for need in one.requires)} | {', '.join(one.objectives)} | {kernels} | "
+            f"{', '.join(f'`{word}`' for word in one.certificates)} | {one.keeps} | {one.paper} |"
+        )
+    return "\n".join(lines)

@@ -55,6 +55,10 @@ class Solver(ABC):
     name = ""
     #: What a solver asks of a problem (capabilities.py): "local scores", "max-oracle" or "marginals".
     requires: tuple[str, ...] = ()
+    #: The words that its results may have for what was certified, what it keeps in memory, and who published it.
+    certificates: tuple[str, ...] = ("none",)
+    keeps = ""
+    paper = ""
     #: What it minimises: the mean hinge, the negative log-likelihood, or either, as its option `objective` says.
     objectives: tuple[str, ...] = ("margin",)
     #: Whether a state fits other data on the same graphs, too. A run on anything else begins afresh.

@@ -100,6 +100,9 @@ class BundleMethod(Solver):
 
     name = "bundle"
     requires = ("max-oracle",)
+    certificates = ("exact", "relaxed", "none")
+    keeps = "mean planes"
+    paper = "Teo, Smola, Vishwanathan and Le 2007"
     objectives = ("margin", "log")
     kernels = True
     kernel_blocks = True

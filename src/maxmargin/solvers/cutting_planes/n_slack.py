@@ -170,6 +170,9 @@ class NSlack(Solver):
 
     name = "n-slack"
     requires = ("max-oracle",)
+    certificates = ("exact", "relaxed", "none")
+    keeps = "the constraints of each example"
+    paper = "Tsochantaridis, Joachims, Hofmann and Altun 2005"
 
     def __init__(
         self,

@@ -94,6 +94,9 @@ class OneSlack(Solver):
 
     name = "one-slack"
     requires = ("max-oracle",)
+    certificates = ("exact", "relaxed", "none")
+    keeps = "a few hundred mean planes, and a cache"
+    paper = "Joachims, Finley and Yu 2009"
     kernels = True
     kernel_blocks = True
 

@@ -69,6 +69,9 @@ class BCFW(Solver):
 
     name = "bcfw"
     requires = ("max-oracle",)
+    certificates = ("exact", "relaxed", "none")
+    keeps = "the labelings found, a few for each example"
+    paper = "Lacoste-Julien, Jaggi, Schmidt and Pletscher 2013"
     kernels = True
 
     def __init__(

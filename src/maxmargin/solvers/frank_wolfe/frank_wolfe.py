@@ -59,6 +59,9 @@ class FrankWolfe(Solver):
 
     name = "frank-wolfe"
     requires = ("max-oracle",)
+    certificates = ("exact", "relaxed", "none")
+    keeps = "a few vectors of weights"
+    paper = "Lacoste-Julien, Jaggi, Schmidt and Pletscher 2013, algorithm 2"
 
     def __init__(self, inference: str | Engine = "auto", averaging: bool = False) -> None:
         self.inference = inference

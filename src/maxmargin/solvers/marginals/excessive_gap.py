@@ -105,6 +105,9 @@ class ExcessiveGap(Solver):
 
     name = "excessive-gap"
     requires = ("marginals",)
+    certificates = ("exact", "none")
+    keeps = "a few vectors of weights"
+    paper = "Zhang, Saha and Vishwanathan 2011"
     kernels = True
 
     def __init__(self, inference: str | Engine = "auto", constant: str = "adaptive") -> None:

@@ -92,6 +92,9 @@ class ExponentiatedGradient(Solver):
 
     name = "exponentiated-gradient"
     requires = ("marginals",)
+    certificates = ("exact", "none")
+    keeps = "a few vectors of weights; online, statistics of each example"
+    paper = "Collins, Globerson, Koo, Carreras and Bartlett 2008"
     objectives = ("margin", "log")
     kernels = True
 

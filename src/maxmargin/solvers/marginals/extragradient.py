@@ -85,6 +85,9 @@ class Extragradient(Solver):
 
     name = "extragradient"
     requires = ("marginals",)
+    certificates = ("exact", "none")
+    keeps = "a few vectors of weights"
+    paper = "Taskar, Lacoste-Julien and Jordan 2006"
     kernels = True
 
     def __init__(self, inference: str | Engine = "auto", rho: float | None = None) -> None:

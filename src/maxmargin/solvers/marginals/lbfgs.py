@@ -90,6 +90,9 @@ class LBFGS(Solver):
 
     name = "lbfgs"
     requires = ("marginals",)
+    certificates = ("exact", "none")
+    keeps = "a dozen vectors of weights"
+    paper = "Liu and Nocedal 1989"
     objectives = ("log",)
 
     def __init__(self, inference: str | Engine = "auto", objective: str = "log", memory: int = 6) -> None:

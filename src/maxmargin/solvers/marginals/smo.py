@@ -81,6 +81,9 @@ class SMO(Solver):
 
     name = "smo"
     requires = ("local scores",)
+    certificates = ("exact",)
+    keeps = "marginals of all examples"
+    paper = "Taskar 2004"
     kernels = True
 
     def __init__(self, steps: int = 10) -> None:

@@ -38,6 +38,9 @@ class Perceptron(Solver):
 
     name = "perceptron"
     requires = ("max-oracle",)
+    certificates = ("none",)
+    keeps = "a few vectors of weights"
+    paper = "Collins 2002"
 
     def __init__(self, inference: str | Engine = "auto", loss_augmented: bool = False, batch: int = 1) -> None:
         self.inference = inference

@@ -202,6 +202,9 @@ class Subgradient(Solver):
 
     name = "subgradient"
     requires = ("max-oracle",)
+    certificates = ("exact", "relaxed", "none")
+    keeps = "a few vectors of weights, two numbers an example"
+    paper = "Shalev-Shwartz, Singer, Srebro and Cotter 2011; Ratliff, Bagnell and Zinkevich 2007"
 
     def __init__(self, inference: str | Engine = "auto", t0: float | None = None, batch: int = 1) -> None:
         self.inference = inference

@@ -95,6 +95,9 @@ class DLPW(Solver):
 
     name = "dlpw"
     requires = ("local scores",)
+    certificates = ("exact", "relaxed")
+    keeps = "messages, and averaged marginals"
+    paper = "Meshi, Sontag, Jaakkola and Globerson 2010; Hazan and Urtasun 2010"
     portable = True
 
     def __init__(self, smoothing: float | None = None, message_rounds: int = 1, step0: float | str = "auto") -> None:

@@ -125,6 +125,9 @@ class SoftBCFW(Solver):
 
     name = "soft-bcfw"
     requires = ("local scores",)
+    certificates = ("exact", "relaxed", "soft")
+    keeps = "marginals of all states and joint states, and multipliers"
+    paper = "Meshi, Srebro and Hazan 2015"
     portable = True
     kernels = True
 
