@@ -31,8 +31,8 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.inference.contract import MapResult, Marginals, check_scores, once_per_structures, unbounded_result
 from maxmargin.inference.graph_cut import (
     OPEN,
-    CutRoom,
     check_finite,
+    cut_room,
     energy,
     interaction,
     network,
@@ -79,8 +79,9 @@ class AlphaExpansion:
             raise DataError(refusal)
         scores = check_scores(graphs, scores)
         check_finite(graphs, scores, WHO)
-        labels, a, net = np.empty(len(graphs.labels), np.int32), graphs.arrays, network(graphs)
-        _expand(a, net, CutRoom.of(a.largest, net), *scores, self.max_sweeps, labels)
+        labels = np.empty(len(graphs.labels), np.int32)
+        with cut_room(graphs) as room:
+            _expand(graphs.arrays, network(graphs), room, *scores, self.max_sweeps, labels)
         return unbounded_result(graphs, scores, labels)
 
     def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError, TooLargeError
-from maxmargin.inference.contract import MapResult, Marginals, check_scores, exact_result
+from maxmargin.inference.contract import MapResult, Marginals, check_scores, exact_result, room_per_structures
 from maxmargin.inference.graph_cut import (
     OPEN,
     PAIR,
@@ -51,7 +51,7 @@ from maxmargin.inference.graph_cut import (
 )
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import Largest, record_type
+from maxmargin.problems.layout import record_type
 
 #: A depth of the search: how many children were entered, the variable branched on, its first state.
 DEPTH = record_type("entered", "branch", "first_state")
@@ -76,19 +76,6 @@ class SearchRoom(Struct):
     stack: Any
     bound: NDArray[np.float64]
     fixed: NDArray[np.int8]
-
-    @classmethod
-    def of(cls, largest: Largest, net: Network) -> SearchRoom:
-        """Room for the largest example."""
-        n, pairs = largest.variables, net.most_pairs
-        sub = CutRoom.of(largest, net)
-        whole = sub._replace(linear=np.empty(n), coupling=np.empty(pairs), state=np.empty(n, np.int8))
-        return cls(
-            whole, whole._replace(linear=np.empty(n)), sub,
-            net._replace(starts=np.zeros(2, START), pairs=np.empty(pairs, PAIR), first_row=np.empty(n + 1, np.int64)),
-            np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.empty(n + 1, DEPTH), np.empty(n + 1),
-            np.empty((n + 1, n), np.int8),
-        )  # fmt: skip
 
 
 class BranchAndBound:
@@ -123,9 +110,9 @@ class BranchAndBound:
             raise DataError(refusal)
         scores = check_scores(graphs, scores)
         check_finite(graphs, scores, WHO)
-        a, net = graphs.arrays, network(graphs)
         labels, visited = np.empty(len(graphs.labels), np.int32), np.zeros(graphs.n_examples, np.int64)
-        m, gap = _search(a.examples, net, SearchRoom.of(a.largest, net), *scores, self.limit, labels, visited)
+        with _room(graphs) as room:
+            m, gap = _search(graphs.arrays.examples, network(graphs), room, *scores, self.limit, labels, visited)
         if m >= 0:
             raise TooLargeError(
                 f"Example {m} with its {int(np.diff(graphs.example_variables)[m])} labels took more than {self.limit} "
@@ -136,6 +123,19 @@ class BranchAndBound:
     def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
         """Refuse: the search leaves out most labelings."""
         raise OptionError("Branch and bound gives the best labeling, not marginals; use another engine.")
+
+
+@room_per_structures
+def _room(graphs: FactorGraphs) -> SearchRoom:
+    net, n = network(graphs), graphs.arrays.largest.variables
+    sub, pairs = CutRoom.of(graphs.arrays.largest, net), net.most_pairs
+    whole = sub._replace(linear=np.empty(n), coupling=np.empty(pairs), state=np.empty(n, np.int8))
+    return SearchRoom(
+        whole, whole._replace(linear=np.empty(n)), sub,
+        net._replace(starts=np.zeros(2, START), pairs=np.empty(pairs, PAIR), first_row=np.empty(n + 1, np.int64)),
+        np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.empty(n + 1, DEPTH), np.empty(n + 1),
+        np.empty((n + 1, n), np.int8),
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------- kernels

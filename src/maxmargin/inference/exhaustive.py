@@ -36,10 +36,11 @@ from maxmargin.inference.contract import (
     exact_result,
     once_per_structures,
     raise_infeasible,
+    room_per_structures,
 )
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import GraphArrays, Largest, offsets, record_type, records
+from maxmargin.problems.layout import offsets, record_type, records
 from maxmargin.problems.structured import structured_score, structured_statistics, work_size
 from maxmargin.problems.templates import TABLE
 
@@ -76,15 +77,6 @@ class SearchRoom(Struct):
     #: The labels of a structured factor.
     own: NDArray[np.int32]
 
-    @classmethod
-    def of(cls, largest: Largest, levels: Levels) -> SearchRoom:
-        """Room for the largest example."""
-        n = largest.variables
-        return cls(
-            np.empty(largest.states), np.empty(n, np.int64), np.empty(n), np.empty(len(levels.factors), np.int64),
-            np.empty(largest.slots, np.int32),
-        )  # fmt: skip
-
 
 class Exhaustive:
     """Try every labeling; exact on any graph, for examples of at most ``limit`` joint states.
@@ -117,8 +109,9 @@ class Exhaustive:
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find the best labeling of every example; the first in C order if several are best."""
         scores = self._check(graphs, scores)
-        labels, a, levels = np.empty(len(graphs.labels), np.int32), graphs.arrays, _levels(graphs)
-        failed = _search(a, levels, SearchRoom.of(a.largest, levels), _structured_room(a), *scores, labels)
+        labels = np.empty(len(graphs.labels), np.int32)
+        with _room(graphs) as (room, work):
+            failed = _search(graphs.arrays, _levels(graphs), room, work, *scores, labels)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return exact_result(graphs, scores, labels)
@@ -129,8 +122,8 @@ class Exhaustive:
         best = self.maximise(graphs, scores).values
         scores = check_numbers(graphs, scores)
         out = Marginals(np.zeros(len(scores.variables)), np.zeros(len(scores.factors)), np.empty(graphs.n_examples))
-        a, levels = graphs.arrays, _levels(graphs)
-        _sum(a, levels, SearchRoom.of(a.largest, levels), _structured_room(a), *scores, best, temperature, out)
+        with _room(graphs) as (room, work):
+            _sum(graphs.arrays, _levels(graphs), room, work, *scores, best, temperature, out)
         return out
 
     def _check(self, graphs: FactorGraphs, scores: Scores) -> Scores:
@@ -153,9 +146,15 @@ def _joint_states(graphs: FactorGraphs) -> NDArray[np.float64]:
         return np.asarray(np.multiply.reduceat(n_states, a.structures[:-1].variables))
 
 
-def _structured_room(a: GraphArrays) -> NDArray[np.float64] | None:
-    """Room for structured factors; None, and code without them, if there are none."""
-    return np.empty(work_size(a.largest)) if (a.factor_kinds.kind != TABLE).any() else None
+@room_per_structures
+def _room(graphs: FactorGraphs) -> tuple[SearchRoom, NDArray[np.float64] | None]:
+    """Room for any example of the structures, and room for structured factors, or None if there are none."""
+    a, largest = graphs.arrays, graphs.arrays.largest
+    n, factors = largest.variables, len(a.factors)
+    return SearchRoom(
+        np.empty(largest.states), np.empty(n, np.int64), np.empty(n), np.empty(factors, np.int64),
+        np.empty(largest.slots, np.int32),
+    ), np.empty(work_size(largest)) if (a.factor_kinds.kind != TABLE).any() else None  # fmt: skip
 
 
 @once_per_structures

@@ -65,6 +65,7 @@ from maxmargin.inference.contract import (
     check_scores,
     once_per_structures,
     raise_infeasible,
+    room_per_structures,
 )
 from maxmargin.inference.max_flow import NOT_YET, OUTSIDE, SOURCE, Flow, components, max_flow
 from maxmargin.inference.rounding import HALF_UP, REPAIR, SCHEMES, check_rounding
@@ -129,16 +130,6 @@ class CutRoom(Struct):
         return cls(np.empty(n), np.empty(pairs), np.empty(n, np.int8), np.empty(n, np.int64), flow)
 
 
-class Solution(Struct):
-    """The relaxation of all examples and its rounding, as `Relaxed` and `MapResult` have them; no tables if they are empty."""
-
-    marginals: NDArray[np.float64]
-    tables: NDArray[np.float64]
-    bounds: NDArray[np.float64]
-    ambiguous: NDArray[np.bool_]
-    labels: NDArray[np.int32]
-
-
 class GraphCut:
     """Relax by maximum flow: binary variables, factors of one or two of them, finite scores.
 
@@ -185,16 +176,15 @@ class GraphCut:
             raise DataError(refusal)
         scores = check_scores(graphs, scores)
         check_finite(graphs, scores, WHO)
-        n_variables, a, net = len(graphs.labels), graphs.arrays, network(graphs)
-        out = Solution(
-            np.empty(2 * n_variables), np.empty(len(scores.factors) if with_tables else 0), np.empty(graphs.n_examples),
-            np.empty(n_variables, np.bool_), np.empty(n_variables, np.int32),
-        )  # fmt: skip
-        _relax(a.examples, net, CutRoom.of(a.largest, net), *scores, SCHEMES[self.rounding], out)
-        values = graphs.labeling_scores(scores, out.labels)
+        n, labels = len(graphs.labels), np.empty(len(graphs.labels), np.int32)
+        tables = np.empty(len(scores.factors) if with_tables else 0)
+        out = Relaxed(np.empty(2 * n), np.empty(graphs.n_examples), np.empty(n, np.bool_), tables)
+        with cut_room(graphs) as room:
+            _relax(graphs.arrays.examples, network(graphs), room, *scores, SCHEMES[self.rounding], out, labels)
+        values = graphs.labeling_scores(scores, labels)
         decided = ~np.logical_or.reduceat(out.ambiguous, graphs.example_variables[:-1])
         out.bounds[decided] = values[decided]
-        return Relaxed(out.marginals, out.bounds, out.ambiguous, out.tables), out.labels, values
+        return out, labels, values
 
 
 def refusal_of(graphs: FactorGraphs, faults: dict[int, str], who: str) -> str | None:
@@ -298,20 +288,28 @@ def network(graphs: FactorGraphs) -> Network:
     )
 
 
+@room_per_structures
+def cut_room(graphs: FactorGraphs) -> CutRoom:
+    """Room for any example of the structures."""
+    return CutRoom.of(graphs.arrays.largest, network(graphs))
+
+
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
 @kernel
-def _relax(examples: Any, net: Any, room: Any, v_scores: Any, f_scores: Any, scheme: int, out: Any) -> None:
-    """Relaxation and rounded labels of every example."""
-    state, opened, labels, ambiguous = room.state, room.opened, out.labels, out.ambiguous
+def _relax(
+    examples: Any, net: Any, room: Any, v_scores: Any, f_scores: Any, scheme: int, out: Any, labels: Any
+) -> None:
+    """Relaxation and rounded labels of every example; without tables of factors if those of `out` are empty."""
+    state, opened, ambiguous = room.state, room.opened, out.ambiguous
     for m in range(len(examples) - 1):
         s, states, tables = examples[m].structure, examples[m].states, examples[m].tables
         first, n = examples[m].variables, examples[m + 1].variables - examples[m].variables
         constant = polynomial(net, room, s, v_scores, states, f_scores, tables)
         least, tiny = roof_dual(net, room, s)
         out.bounds[m] = -(constant + least)
-        relaxed_marginals(net, room, s, out.marginals, states, out.tables, tables)
+        relaxed_marginals(net, room, s, out.variables, states, out.factors, tables)
         n_open = 0
         for v in range(n):
             ambiguous[first + v] = state[v] == OPEN

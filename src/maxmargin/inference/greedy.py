@@ -32,7 +32,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
-from maxmargin.inference.contract import MapResult, Marginals, check_numbers, check_refusal, unbounded_result
+from maxmargin.inference.contract import (
+    MapResult,
+    Marginals,
+    check_numbers,
+    check_refusal,
+    room_per_structures,
+    unbounded_result,
+)
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import joint_state
@@ -64,10 +71,9 @@ class Greedy:
         """Find a labeling of every example that no single change improves; -inf if it is forbidden."""
         check_refusal(self, graphs)
         scores = check_numbers(graphs, scores)
-        labels, a = np.empty(len(graphs.labels), np.int32), graphs.arrays
-        n, most_factors = a.largest.states, int(np.diff(a.examples.factors).max(initial=0))
-        room = ClimbRoom(np.empty(n), np.empty(n, np.int64), np.empty(most_factors, np.int64))
-        _climb(a, room, scores.variables, scores.factors, labels)
+        labels = np.empty(len(graphs.labels), np.int32)
+        with _room(graphs) as room:
+            _climb(graphs.arrays, room, scores.variables, scores.factors, labels)
         return unbounded_result(graphs, scores, labels)
 
     def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
@@ -75,6 +81,12 @@ class Greedy:
         raise OptionError(
             'The "greedy" engine finds labelings and has no marginals; "trees", "exhaustive" and "loopy_bp" have.'
         )
+
+
+@room_per_structures
+def _room(graphs: FactorGraphs) -> ClimbRoom:
+    n, most_factors = graphs.arrays.largest.states, int(np.diff(graphs.arrays.structures.factors).max(initial=0))
+    return ClimbRoom(np.empty(n), np.empty(n, np.int64), np.empty(most_factors, np.int64))
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
