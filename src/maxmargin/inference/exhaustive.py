@@ -197,14 +197,15 @@ def _search(g: Any, levels: Any, room: Any, work: Any, v_scores: Any, f_scores: 
     examples, variables, partial, choice, rest = g.examples, levels.variables, room.partial, room.choice, room.rest
     for m in range(len(examples) - 1):
         first, n = examples[m].variables, examples[m + 1].variables - examples[m].variables
+        own_v, own_f = v_scores[examples[m].states :], f_scores[examples[m].tables :]
         v0 = levels.start[examples[m].structure]
-        _bound_rest(g, levels, rest, m, v_scores, f_scores)
+        _bound_rest(g, levels, rest, v0, n, own_v, own_f)
         best, value = -np.inf, 0.0
         d, entering = 0, True
         while d >= 0:
             n_states, at = variables[v0 + d].states, variables[v0 + d].state
             if entering:
-                _enter(g, levels, room, work, m, d, value, v_scores, f_scores)
+                _enter(g, levels, room, work, v0, d, value, own_v, own_f)
                 entering = False
             choice[d] += 1
             if choice[d] == n_states:
@@ -226,18 +227,17 @@ def _search(g: Any, levels: Any, room: Any, work: Any, v_scores: Any, f_scores: 
 
 
 @inner
-def _bound_rest(g: Any, levels: Any, rest: Any, m: int, v_scores: Any, f_scores: Any) -> None:
+def _bound_rest(g: Any, levels: Any, rest: Any, v0: int, n: int, v_scores: Any, f_scores: Any) -> None:
     """rest[d]: the most that the variables after d can add. Below a labeling that falls short by more, nothing is better."""
-    variables, factors, kinds, example = levels.variables, levels.factors, g.factor_kinds, g.examples[m]
-    v0, bound = levels.start[example.structure], 0.0
-    for d in range(g.examples[m + 1].variables - example.variables - 1, -1, -1):
+    variables, factors, kinds, bound = levels.variables, levels.factors, g.factor_kinds, 0.0
+    for d in range(n - 1, -1, -1):
         rest[d] = bound
-        most, at = -np.inf, example.states + variables[v0 + d].state
+        most, at = -np.inf, variables[v0 + d].state
         for k in range(variables[v0 + d].states):
             most = max(most, v_scores[at + k])
         bound += most
         for q in range(variables[v0 + d].factor, variables[v0 + d + 1].factor):
-            most, at = -np.inf, example.tables + factors[q].table
+            most, at = -np.inf, factors[q].table
             if kinds[factors[q].template].kind != TABLE:
                 most = np.inf
             for y in range(factors[q].entries):
@@ -247,17 +247,16 @@ def _bound_rest(g: Any, levels: Any, rest: Any, m: int, v_scores: Any, f_scores:
 
 @inner
 def _enter(
-    g: Any, levels: Any, room: Any, work: Any, m: int, d: int, value: float, v_scores: Any, f_scores: Any
+    g: Any, levels: Any, room: Any, work: Any, v0: int, d: int, value: float, v_scores: Any, f_scores: Any
 ) -> None:
-    """Scores of all states of variable d of example m, given the choices for the variables before it, and their score."""
+    """Scores of all states of variable d, given the choices for the variables before it, and their score."""
     variables, factors, earlier = levels.variables, levels.factors, levels.earlier
-    partial, choice, example = room.partial, room.choice, g.examples[m]
-    states, tables, v = example.states, example.tables, levels.start[example.structure] + d
-    n_states, at = variables[v].states, variables[v].state
+    partial, choice, place = room.partial, room.choice, room.place
+    n_states, at = variables[v0 + d].states, variables[v0 + d].state
     for k in range(n_states):
-        partial[at + k] = value + v_scores[states + at + k]
-    for q in range(variables[v].factor, variables[v + 1].factor):
-        joint, stride = tables + factors[q].table, factors[q].stride
+        partial[at + k] = value + v_scores[at + k]
+    for q in range(variables[v0 + d].factor, variables[v0 + d + 1].factor):
+        joint, stride = factors[q].table, factors[q].stride
         if work is not None:
             t = factors[q].template
             if g.factor_kinds[t].kind != TABLE:
@@ -272,7 +271,7 @@ def _enter(
             joint += earlier[e].stride * choice[earlier[e].variable]
         for k in range(n_states):
             partial[at + k] += f_scores[joint + k * stride]
-        room.place[q] = joint
+        place[q] = joint
     choice[d] = -1
 
 
@@ -289,16 +288,16 @@ def _sum(
 ) -> None:
     """Marginals of every example, from masses relative to its best score; those of `out` come in as zeros."""
     examples, variables, partial, choice, mass = g.examples, levels.variables, room.partial, room.choice, room.rest
-    out_v, out_f = out.variables, out.factors
     for m in range(len(examples) - 1):
-        states, n, v0 = (
-            examples[m].states, examples[m + 1].variables - examples[m].variables, levels.start[examples[m].structure],
-        )  # fmt: skip
+        n, v0 = examples[m + 1].variables - examples[m].variables, levels.start[examples[m].structure]
+        own_v, own_f = v_scores[examples[m].states :], f_scores[examples[m].tables :]
+        out_v = out.variables[examples[m].states : examples[m + 1].states]
+        out_f = out.factors[examples[m].tables : examples[m + 1].tables]
         value = 0.0
         d, entering = 0, True
         while True:
             if entering:
-                _enter(g, levels, room, work, m, d, value, v_scores, f_scores)
+                _enter(g, levels, room, work, v0, d, value, own_v, own_f)
                 mass[d] = 0.0
                 entering = False
             choice[d] += 1
@@ -317,28 +316,25 @@ def _sum(
                 p = mass[d]
                 d -= 1
             mass[d] += p
-            out_v[states + variables[v0 + d].state + choice[d]] += p
-            _credit_factors(g, levels, room, work, m, d, p, out_f)
-        for i in range(states, examples[m + 1].states):
-            out_v[i] /= mass[0]
-        for i in range(examples[m].tables, examples[m + 1].tables):
-            out_f[i] /= mass[0]
+            out_v[variables[v0 + d].state + choice[d]] += p
+            _credit_factors(g, levels, room, work, v0, d, p, out_f)
+        out_v /= mass[0]
+        out_f /= mass[0]
         # The best labeling's mass is exp of a rounding error rather than 1, which is as good.
         out.log_partition[m] = best[m] + temperature * np.log(mass[0])
 
 
 @inner
-def _credit_factors(g: Any, levels: Any, room: Any, work: Any, m: int, d: int, p: float, out_f: Any) -> None:
+def _credit_factors(g: Any, levels: Any, room: Any, work: Any, v0: int, d: int, p: float, out_f: Any) -> None:
     """Add the mass p to the joint states of the factors of level d."""
     variables, factors, place, choice = levels.variables, levels.factors, room.place, room.choice
-    v = levels.start[g.examples[m].structure] + d
-    for q in range(variables[v].factor, variables[v + 1].factor):
+    for q in range(variables[v0 + d].factor, variables[v0 + d + 1].factor):
         if work is not None:
             t = factors[q].template
             if g.factor_kinds[t].kind != TABLE:
                 _own_labels(g, factors[q].scope, t, choice, room.own)
                 structured_statistics(t, g.factor_kinds, g.slots, g.structured, room.own, work, 0)
                 for y in range(factors[q].entries):
-                    out_f[g.examples[m].tables + factors[q].table + y] += p * work[y]
+                    out_f[factors[q].table + y] += p * work[y]
                 continue
         out_f[place[q] + choice[d] * factors[q].stride] += p

@@ -97,46 +97,45 @@ def _climb(g: Any, room: Any, v_scores: Any, f_scores: Any, labels: Any) -> None
     """Labeling of every example, by best single changes from the variables' own best states."""
     examples, variables, sums, forbidden = g.examples, g.variables, room.sums, room.forbidden
     for m in range(len(examples) - 1):
-        first, v0 = examples[m].variables, g.structures[examples[m].structure].variables
-        size = 0.0
+        s, n, size = examples[m].structure, examples[m + 1].variables - examples[m].variables, 0.0
+        v0, own = g.structures[s].variables, labels[examples[m].variables : examples[m + 1].variables]
+        own_v, own_f = v_scores[examples[m].states :], f_scores[examples[m].tables :]
         for i in range(examples[m].states, examples[m + 1].states):
             size = max(size, _size(v_scores[i]))
         for y in range(examples[m].tables, examples[m + 1].tables):
             size = max(size, _size(f_scores[y]))
-        _start(g, room.joint, m, v_scores, labels)
+        _start(g, room.joint, s, n, own_v, own)
         fresh = False
         while True:
             v, k = -1, 0
             if fresh:
-                v, k = _best_change(g, room, m, size, labels)
+                v, k = _best_change(g, room, v0, size, own)
             if v < 0:
                 # None in sight: it is the end if the sums were computed afresh.
-                for u in range(examples[m + 1].variables - first):
-                    _refresh(g, room, m, u, v_scores, f_scores, labels[first + u])
+                for u in range(n):
+                    _refresh(g, room, v0 + u, own_v, own_f, own[u])
                 fresh = True
-                v, k = _best_change(g, room, m, size, labels)
+                v, k = _best_change(g, room, v0, size, own)
                 if v < 0:
                     break
-            _refresh(g, room, m, v, v_scores, f_scores, labels[first + v])
-            lost, gain = _gain(variables[v0 + v].table, labels[first + v], k, sums, forbidden)
+            _refresh(g, room, v0 + v, own_v, own_f, own[v])
+            lost, gain = _gain(variables[v0 + v].table, own[v], k, sums, forbidden)
             if lost > 0 or (lost == 0 and gain > _noise(variables[v0 + v].degree, size)):
-                _change(g, room, m, v, k, f_scores, labels)
+                _change(g, room, s, v, k, own_f, own)
 
 
 @inner
-def _start(g: Any, joint: Any, m: int, v_scores: Any, labels: Any) -> None:
+def _start(g: Any, joint: Any, s: int, n: int, v_scores: Any, labels: Any) -> None:
     """The variables' own best states, and the joint states that they give factors."""
-    examples, variables, kinds = g.examples, g.variables, g.variable_kinds
-    s, first = examples[m].structure, examples[m].variables
-    v0, f0 = g.structures[s].variables, g.structures[s].factors
-    for v in range(examples[m + 1].variables - first):
-        at, best = examples[m].states + variables[v0 + v].table, 0
+    variables, kinds, v0, f0 = g.variables, g.variable_kinds, g.structures[s].variables, g.structures[s].factors
+    for v in range(n):
+        at, best = variables[v0 + v].table, 0
         for k in range(1, kinds[variables[v0 + v].template].entries):
             if v_scores[at + k] > v_scores[at + best]:
                 best = k
-        labels[first + v] = best
-    for c in range(examples[m + 1].factors - examples[m].factors):
-        joint[c] = joint_state(f0 + c, first, g.factors, g.scope, g.factor_kinds, g.slots, labels)
+        labels[v] = best
+    for c in range(g.structures[s + 1].factors - f0):
+        joint[c] = joint_state(f0 + c, 0, g.factors, g.scope, g.factor_kinds, g.slots, labels)
 
 
 @inner
@@ -157,13 +156,12 @@ def _gain(at: int, now: int, k: int, sums: Any, forbidden: Any) -> tuple[int, fl
 
 
 @inner
-def _best_change(g: Any, room: Any, m: int, size: float, labels: Any) -> tuple[int, int]:
-    """The best change of example m: variable and state; variable -1 if none is an increase."""
+def _best_change(g: Any, room: Any, v0: int, size: float, labels: Any) -> tuple[int, int]:
+    """The best change: variable and state; variable -1 if none is an increase."""
     variables, kinds, sums, forbidden = g.variables, g.variable_kinds, room.sums, room.forbidden
-    first, v0 = g.examples[m].variables, g.structures[g.examples[m].structure].variables
     best_v, best_k, best_lost, best_gain = -1, 0, 0, 0.0
-    for v in range(g.examples[m + 1].variables - first):
-        at, now = variables[v0 + v].table, labels[first + v]
+    for v in range(len(labels)):
+        at, now = variables[v0 + v].table, labels[v]
         noise = _noise(variables[v0 + v].degree, size)
         for k in range(kinds[variables[v0 + v].template].entries):
             lost, gain = _gain(at, now, k, sums, forbidden)
@@ -176,18 +174,17 @@ def _best_change(g: Any, room: Any, m: int, size: float, labels: Any) -> tuple[i
 
 
 @inner
-def _refresh(g: Any, room: Any, m: int, v: int, v_scores: Any, f_scores: Any, now: int) -> None:
-    """Compute the sums of variable v of example m, which is in the state now, afresh."""
-    incident, sums, forbidden, joint, example = g.incident, room.sums, room.forbidden, room.joint, g.examples[m]
-    variable = g.variables[g.structures[example.structure].variables + v]
+def _refresh(g: Any, room: Any, v: int, v_scores: Any, f_scores: Any, now: int) -> None:
+    """Compute the sums of one variable, which is in the state now, afresh."""
+    incident, sums, forbidden, joint, variable = g.incident, room.sums, room.forbidden, room.joint, g.variables[v]
     at, n_states, row = variable.table, g.variable_kinds[variable.template].entries, variable.neighbours
     for k in range(n_states):
-        score = v_scores[example.states + at + k]
+        score = v_scores[at + k]
         sums[at + k] = score if score > -np.inf else 0.0
         forbidden[at + k] = 0 if score > -np.inf else 1
     for e in range(row, row + variable.degree):
         stride = incident[e].stride
-        base = example.tables + incident[e].table + joint[incident[e].factor] - now * stride
+        base = incident[e].table + joint[incident[e].factor] - now * stride
         for k in range(n_states):
             score = f_scores[base + k * stride]
             if score > -np.inf:
@@ -197,17 +194,15 @@ def _refresh(g: Any, room: Any, m: int, v: int, v_scores: Any, f_scores: Any, no
 
 
 @inner
-def _change(g: Any, room: Any, m: int, v: int, state: int, f_scores: Any, labels: Any) -> None:
+def _change(g: Any, room: Any, s: int, v: int, state: int, f_scores: Any, labels: Any) -> None:
     """Put variable v into another state, and update the sums of its neighbours; its own stay what they are."""
     variables, factors, scope, incident, kinds, slots = (
         g.variables, g.factors, g.scope, g.incident, g.factor_kinds, g.slots,
     )  # fmt: skip
-    sums, forbidden, joint, first, tables = (
-        room.sums, room.forbidden, room.joint, g.examples[m].variables, g.examples[m].tables,
+    sums, forbidden, joint, v0, f0 = (
+        room.sums, room.forbidden, room.joint, g.structures[s].variables, g.structures[s].factors,
     )  # fmt: skip
-    structure = g.structures[g.examples[m].structure]
-    v0, f0 = structure.variables, structure.factors
-    row, move = variables[v0 + v].neighbours, state - labels[first + v]
+    row, move = variables[v0 + v].neighbours, state - labels[v]
     for e in range(row, row + variables[v0 + v].degree):
         c, step = incident[e].factor, move * incident[e].stride
         t, members = factors[f0 + c].template, factors[f0 + c].neighbours
@@ -217,7 +212,7 @@ def _change(g: Any, room: Any, m: int, v: int, state: int, f_scores: Any, labels
                 continue
             slot = kinds[t].slots + j
             stride, at = slots[slot].stride, variables[v0 + u].table
-            base = tables + factors[f0 + c].table + joint[c] - labels[first + u] * stride
+            base = factors[f0 + c].table + joint[c] - labels[u] * stride
             for k in range(slots[slot].states):
                 before, after = f_scores[base + k * stride], f_scores[base + k * stride + step]
                 if before > -np.inf:
@@ -229,4 +224,4 @@ def _change(g: Any, room: Any, m: int, v: int, state: int, f_scores: Any, labels
                 else:
                     forbidden[at + k] += 1
         joint[c] += step
-    labels[first + v] = state
+    labels[v] = state
