@@ -30,23 +30,15 @@ import numpy as np
 from maxmargin.errors import DataError, OptionError
 from maxmargin.inference.contract import MapResult, Marginals, check_scores, once_per_structures, unbounded_result
 from maxmargin.inference.graph_cut import (
-    N_PAIR,
-    N_SINGLE,
-    N_VARIABLE,
     OPEN,
-    PAIR_I,
-    PAIR_J,
-    PAIR_TABLE,
-    SINGLE_TABLE,
-    SINGLE_VARIABLE,
     check_finite,
+    cut_room,
     energy,
     interaction,
     network,
     refusal_of,
     roof_dual,
     structure_faults,
-    workspace,
 )
 from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
@@ -87,8 +79,9 @@ class AlphaExpansion:
             raise DataError(refusal)
         scores = check_scores(graphs, scores)
         check_finite(graphs, scores, WHO)
-        labels, a = np.empty(len(graphs.labels), np.int32), graphs.arrays
-        _expand(a.examples, a.largest, a.variables, a.variable_kinds, network(graphs), *scores, self.max_sweeps, labels)
+        labels = np.empty(len(graphs.labels), np.int32)
+        with cut_room(graphs) as room:
+            _expand(graphs.arrays, network(graphs), room, *scores, self.max_sweeps, labels)
         return unbounded_result(graphs, scores, labels)
 
     def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
@@ -117,25 +110,12 @@ def _faults(graphs: FactorGraphs) -> dict[int, str]:
 
 
 @kernel
-def _expand(
-    examples: Any, largest: Any, variables: Any, v_kinds: Any, net: Any, v_scores: Any, f_scores: Any, max_sweeps: int,
-    labels: Any,
-) -> None:  # fmt: skip
+def _expand(g: Any, net: Any, room: Any, v_scores: Any, f_scores: Any, max_sweeps: int, labels: Any) -> None:
     """A labeling of every example that no move improves."""
-    starts, pairs, singles, first_row = net.starts, net.pairs, net.singles, net.first_row
-    linear, coupling = np.empty(largest.variables), np.empty(net.most_pairs)
-    state = np.empty(largest.variables, np.int8)
-    nodes, arcs, residual, excess = workspace(largest.variables, net.most_pairs)
+    examples, variables, v_kinds, state = g.examples, g.variables, g.variable_kinds, room.state
     for m in range(len(examples) - 1):
-        s, first, states, tables = (
-            examples[m].structure,
-            examples[m].variables,
-            examples[m].states,
-            examples[m].tables,
-        )
-        n, v0, e0 = examples[m + 1].variables - first, starts[s, N_VARIABLE], starts[s, N_PAIR]
-        n_pairs = starts[s + 1, N_PAIR] - e0
-        most_states = 0
+        s, first, states = examples[m].structure, examples[m].variables, examples[m].states
+        n, v0, most_states = examples[m + 1].variables - first, net.starts[s].variables, 0
         for v in range(n):
             n_states, at = v_kinds[variables[v0 + v].template].entries, states + variables[v0 + v].table
             labels[first + v] = np.argmax(v_scores[at : at + n_states])
@@ -144,16 +124,13 @@ def _expand(
         for _ in range(max_sweeps * most_states):
             if stayed == most_states:
                 break
-            size = _move(
-                alpha, n, first, states, tables, v0, variables, v_kinds, starts[s, N_SINGLE], starts[s + 1, N_SINGLE],
-                singles, e0, n_pairs, pairs, v_scores, f_scores, labels, linear, coupling,
-            )  # fmt: skip
-            roof_dual(n, e0, n_pairs, pairs, v0, first_row, linear, coupling, nodes, arcs, residual, excess, state)
+            size = _move(g, net, room, m, alpha, v_scores, f_scores, labels)
+            roof_dual(net, room, s)
             for v in range(n):
                 if state[v] == OPEN:
                     state[v] = 0
             stayed += 1
-            if energy(n, e0, n_pairs, pairs, linear, coupling, state) < -NO_GAIN * size:
+            if energy(net, room, s) < -NO_GAIN * size:
                 stayed = 1
                 for v in range(n):
                     if state[v] == 1 and alpha < v_kinds[variables[v0 + v].template].entries:
@@ -162,34 +139,33 @@ def _expand(
 
 
 @inner
-def _move(
-    alpha: int, n: int, first: int, states: int, tables: int, v0: int, variables: Any, v_kinds: Any, q0: int, q1: int,
-    singles: Any, e0: int, n_pairs: int, pairs: Any, v_scores: Any, f_scores: Any, labels: Any, linear: Any,
-    coupling: Any,
-) -> float:  # fmt: skip
+def _move(g: Any, net: Any, room: Any, m: int, alpha: int, v_scores: Any, f_scores: Any, labels: Any) -> float:
     """Write what a move to alpha costs as E(x); returns the sum of the sizes of its terms."""
-    size = 0.0
-    for v in range(n):
+    variables, v_kinds, linear, coupling = g.variables, g.variable_kinds, room.linear, room.coupling
+    example, starts, pairs, singles = g.examples[m], net.starts, net.pairs, net.singles
+    first, s = example.variables, example.structure
+    size, v0, e0 = 0.0, starts[s].variables, starts[s].pairs
+    for v in range(starts[s + 1].variables - v0):
         linear[v] = 0.0
         if alpha < v_kinds[variables[v0 + v].template].entries:
-            at = states + variables[v0 + v].table
+            at = example.states + variables[v0 + v].table
             linear[v] = v_scores[at + labels[first + v]] - v_scores[at + alpha]
             size += abs(linear[v])
-    for q in range(q0, q1):
-        v, at = singles[q, SINGLE_VARIABLE], tables + singles[q, SINGLE_TABLE]
+    for q in range(starts[s].singles, starts[s + 1].singles):
+        v, at = singles[q].variable, example.tables + singles[q].table
         if alpha < v_kinds[variables[v0 + v].template].entries:
             linear[v] += f_scores[at + labels[first + v]] - f_scores[at + alpha]
             size += abs(f_scores[at + labels[first + v]] - f_scores[at + alpha])
-    for e in range(n_pairs):
-        i, j, at = pairs[e0 + e, PAIR_I], pairs[e0 + e, PAIR_J], tables + pairs[e0 + e, PAIR_TABLE]
+    for e in range(e0, starts[s + 1].pairs):
+        i, j, at = pairs[e].i, pairs[e].j, example.tables + pairs[e].table
         n_states = v_kinds[variables[v0 + i].template].entries
-        coupling[e] = 0.0
+        coupling[e - e0] = 0.0
         if alpha < n_states:
             row, column = at + labels[first + i] * n_states, labels[first + j]
             s00, s01 = f_scores[row + column], f_scores[row + alpha]
             s10, s11 = f_scores[at + alpha * n_states + column], f_scores[at + alpha * n_states + alpha]
             linear[i] += s00 - s10
             linear[j] += s00 - s01
-            coupling[e] = interaction(s00, s01, s10, s11)
-            size += abs(s00 - s10) + abs(s00 - s01) + abs(coupling[e])
+            coupling[e - e0] = interaction(s00, s01, s10, s11)
+            size += abs(s00 - s10) + abs(s00 - s01) + abs(coupling[e - e0])
     return size

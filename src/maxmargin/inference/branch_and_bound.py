@@ -32,17 +32,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError, TooLargeError
-from maxmargin.inference.contract import MapResult, Marginals, check_scores, exact_result
+from maxmargin.inference.contract import MapResult, Marginals, check_scores, exact_result, room_per_structures
 from maxmargin.inference.graph_cut import (
-    N_PAIR,
-    N_SINGLE,
-    N_VARIABLE,
     OPEN,
-    PAIR_I,
-    PAIR_J,
-    PAIR_ROW_I,
-    PAIR_ROW_J,
+    PAIR,
+    START,
     WHO,
+    CutRoom,
+    Network,
     binary_faults,
     check_finite,
     energy,
@@ -51,15 +48,34 @@ from maxmargin.inference.graph_cut import (
     refusal_of,
     repair,
     roof_dual,
-    workspace,
 )
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
+from maxmargin.problems.layout import record_type
 
-# `stack`, a row per depth: how many children were entered, the variable branched on, its first state.
-ENTERED, BRANCH, FIRST_STATE = range(3)
+#: A depth of the search: how many children were entered, the variable branched on, its first state.
+DEPTH = record_type("entered", "branch", "first_state")
 # Bounds closer to the best labeling than this part of all coefficients are no better.
 EQUAL = 1e-12
+
+
+class SearchRoom(Struct):
+    """Room for the search of one example."""
+
+    #: The polynomial of the example and a labeling, and the same two with `linear` of its own, for repairs.
+    whole: CutRoom
+    trial: CutRoom
+    #: The polynomial of a node, in the variables that are not fixed, as one of a single structure.
+    sub: CutRoom
+    sub_net: Network
+    #: Those variables, and the place of each variable among them.
+    live: NDArray[np.int64]
+    place: NDArray[np.int64]
+    strength: NDArray[np.float64]
+    #: A record and a bound for each depth, and the states that are fixed there.
+    stack: Any
+    bound: NDArray[np.float64]
+    fixed: NDArray[np.int8]
 
 
 class BranchAndBound:
@@ -94,9 +110,9 @@ class BranchAndBound:
             raise DataError(refusal)
         scores = check_scores(graphs, scores)
         check_finite(graphs, scores, WHO)
-        a = graphs.arrays
         labels, visited = np.empty(len(graphs.labels), np.int32), np.zeros(graphs.n_examples, np.int64)
-        m, gap = _search(a.examples, a.largest, network(graphs), *scores, self.limit, labels, visited)
+        with _room(graphs) as room:
+            m, gap = _search(graphs.arrays.examples, network(graphs), room, *scores, self.limit, labels, visited)
         if m >= 0:
             raise TooLargeError(
                 f"Example {m} with its {int(np.diff(graphs.example_variables)[m])} labels took more than {self.limit} "
@@ -109,74 +125,59 @@ class BranchAndBound:
         raise OptionError("Branch and bound gives the best labeling, not marginals; use another engine.")
 
 
+@room_per_structures
+def _room(graphs: FactorGraphs) -> SearchRoom:
+    net, n = network(graphs), graphs.arrays.largest.variables
+    sub, pairs = CutRoom.of(graphs.arrays.largest, net), net.most_pairs
+    whole = sub._replace(linear=np.empty(n), coupling=np.empty(pairs), state=np.empty(n, np.int8))
+    return SearchRoom(
+        whole, whole._replace(linear=np.empty(n)), sub,
+        net._replace(starts=np.zeros(2, START), pairs=np.empty(pairs, PAIR), first_row=np.empty(n + 1, np.int64)),
+        np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.empty(n + 1, DEPTH), np.empty(n + 1),
+        np.empty((n + 1, n), np.int8),
+    )  # fmt: skip
+
+
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
 @kernel
 def _search(
-    examples: Any, largest: Any, net: Any, v_scores: Any, f_scores: Any, limit: int, labels: Any, visited: Any
+    examples: Any, net: Any, room: Any, v_scores: Any, f_scores: Any, limit: int, labels: Any, visited: Any
 ) -> tuple[int, float]:
     """Best labeling of every example; returns the first that takes too many nodes and its gap, or -1."""
-    starts, pairs, singles, first_row, rows = net.starts, net.pairs, net.singles, net.first_row, net.rows
-    most, most_pairs = largest.variables, net.most_pairs
-    linear, coupling, field, strength = np.empty(most), np.empty(most_pairs), np.empty(most), np.empty(most)
-    stack, bound = np.empty((most + 1, 3), np.int64), np.empty(most + 1)
-    fixed, trial = np.empty((most + 1, most), np.int8), np.empty(most, np.int8)
-    # The polynomial of a node.
-    live, place, opened = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
-    sub_linear, sub_coupling, sub_state = np.empty(most), np.empty(most_pairs), np.empty(most, np.int8)
-    sub_pairs, sub_row = np.empty((most_pairs, 5), np.int64), np.empty(most + 1, np.int64)
-    nodes, arcs, residual, excess = workspace(most, most_pairs)
+    stack, bound, fixed, live, whole, trial, sub = (
+        room.stack, room.bound, room.fixed, room.live, room.whole, room.trial.state, room.sub,
+    )  # fmt: skip
     for m in range(len(examples) - 1):
-        s, first = examples[m].structure, examples[m].variables
-        n, v0, e0 = examples[m + 1].variables - first, starts[s, N_VARIABLE], starts[s, N_PAIR]
-        n_pairs = starts[s + 1, N_PAIR] - e0
-        polynomial(
-            n, examples[m].states, examples[m].tables, starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0,
-            n_pairs, pairs, v_scores, f_scores, linear, coupling,
-        )  # fmt: skip
-        margin = EQUAL * (np.abs(linear[:n]).sum() + np.abs(coupling[:n_pairs]).sum())
+        s, first, n = examples[m].structure, examples[m].variables, examples[m + 1].variables - examples[m].variables
+        polynomial(net, whole, s, v_scores, examples[m].states, f_scores, examples[m].tables)
+        n_pairs = net.starts[s + 1].pairs - net.starts[s].pairs
+        margin = EQUAL * (np.abs(whole.linear[:n]).sum() + np.abs(whole.coupling[:n_pairs]).sum())
         least, depth, count = np.inf, 0, 0
-        stack[0, ENTERED] = 0
+        stack[0].entered = 0
         fixed[0, :n] = OPEN
         while depth >= 0:
-            if stack[depth, ENTERED] > 0:
+            if stack[depth].entered > 0:
                 # Back from a child; the labelings it found may have closed this node.
-                if stack[depth, ENTERED] == 2 or bound[depth] >= least - margin:
+                if stack[depth].entered == 2 or bound[depth] >= least - margin:
                     depth -= 1
                 else:
-                    _enter(depth, n, stack, fixed)
+                    _enter(stack, fixed, depth, n)
                     depth += 1
                 continue
             if count == limit:
-                return m, least - _lowest(depth, stack, bound)
+                return m, least - _lowest(stack, bound, depth)
             count += 1
-            constant, n_live, n_sub = _reduce(
-                n, e0, n_pairs, pairs, linear, coupling, fixed[depth], live, place, sub_linear, sub_coupling, sub_pairs,
-                sub_row,
-            )  # fmt: skip
-            below, tiny = roof_dual(
-                n_live, 0, n_sub, sub_pairs, 0, sub_row, sub_linear, sub_coupling, nodes, arcs, residual, excess,
-                sub_state,
-            )  # fmt: skip
+            constant, n_live = _reduce(net, room, s, fixed[depth])
+            below, tiny = roof_dual(room.sub_net, sub, 0)
             bound[depth] = constant + below
             if bound[depth] >= least - margin:
                 depth -= 1
                 continue
-
-            # The incumbent: what is decided, the rest rounded and repaired.
-            n_open = 0
-            for v in range(n):
-                field[v], trial[v] = linear[v], fixed[depth, v]
-            for k in range(n_live):
-                fixed[depth, live[k]] = sub_state[k]
-                trial[live[k]] = sub_state[k]
-                if sub_state[k] == OPEN:
-                    trial[live[k]] = 1 if sub_linear[k] < 0.0 else 0
-                    opened[n_open] = live[k]
-                    n_open += 1
-            repair(v0, first_row, rows, field, coupling, n_open, opened, trial, tiny)
-            value = energy(n, e0, n_pairs, pairs, linear, coupling, trial)
+            n_open = _round(room, n, n_live, fixed[depth])
+            repair(net, room.trial, s, n_open, tiny)
+            value = energy(net, whole, s)
             if value < least:
                 least = value
                 for v in range(n):
@@ -184,57 +185,57 @@ def _search(
             if n_open == 0 or bound[depth] >= least - margin:
                 depth -= 1
                 continue
-            k = _most_coupled(n_live, n_sub, sub_pairs, sub_coupling, sub_state, strength)
-            stack[depth, BRANCH], stack[depth, FIRST_STATE] = live[k], trial[live[k]]
-            _enter(depth, n, stack, fixed)
+            branch = live[_most_coupled(room.sub_net, sub, room.strength)]
+            stack[depth].branch, stack[depth].first_state = branch, trial[branch]
+            _enter(stack, fixed, depth, n)
             depth += 1
         visited[m] = count
     return -1, 0.0
 
 
 @inner
-def _enter(depth: int, n: int, stack: Any, fixed: Any) -> None:
+def _enter(stack: Any, fixed: Any, depth: int, n: int) -> None:
     """Make the next child of the node: the branch variable's first state, then the other."""
     for v in range(n):
         fixed[depth + 1, v] = fixed[depth, v]
-    fixed[depth + 1, stack[depth, BRANCH]] = stack[depth, FIRST_STATE] ^ stack[depth, ENTERED]
-    stack[depth, ENTERED] += 1
-    stack[depth + 1, ENTERED] = 0
+    fixed[depth + 1, stack[depth].branch] = stack[depth].first_state ^ stack[depth].entered
+    stack[depth].entered += 1
+    stack[depth + 1].entered = 0
 
 
 @inner
-def _lowest(depth: int, stack: Any, bound: Any) -> float:
+def _lowest(stack: Any, bound: Any, depth: int) -> float:
     """A lower bound on all that is still to be searched, when the node at this depth is next."""
     # Nothing is known of the node itself yet but what is known of its parent.
     lowest: float = bound[depth - 1]
     for d in range(depth - 1):
-        if stack[d, ENTERED] == 1:
+        if stack[d].entered == 1:
             lowest = min(lowest, bound[d])
     return lowest
 
 
 @inner
-def _reduce(
-    n: int, e0: int, n_pairs: int, pairs: Any, linear: Any, coupling: Any, fixed: Any, live: Any, place: Any,
-    sub_linear: Any, sub_coupling: Any, sub_pairs: Any, sub_row: Any,
-) -> tuple[float, int, int]:  # fmt: skip
-    """The polynomial of the variables that are not fixed: its constant, how many they are, and how many pairs."""
+def _reduce(net: Any, room: Any, s: int, fixed: Any) -> tuple[float, int]:
+    """The polynomial of the variables that are not fixed, into room.sub: its constant, and how many they are."""
+    pairs, linear, coupling, live, place = net.pairs, room.whole.linear, room.whole.coupling, room.live, room.place
+    sub_linear, sub_coupling, sub_pairs = room.sub.linear, room.sub.coupling, room.sub_net.pairs
+    sub_row, e0 = room.sub_net.first_row, net.starts[s].pairs
     constant, n_live, n_sub = 0.0, 0, 0
-    for v in range(n):
+    for v in range(net.starts[s + 1].variables - net.starts[s].variables):
         if fixed[v] == OPEN:
             live[n_live], place[v] = v, n_live
             sub_linear[n_live], sub_row[n_live] = linear[v], 0
             n_live += 1
         elif fixed[v] == 1:
             constant += linear[v]
-    for e in range(n_pairs):
-        i, j, d = pairs[e0 + e, PAIR_I], pairs[e0 + e, PAIR_J], coupling[e]
+    for e in range(e0, net.starts[s + 1].pairs):
+        i, j, d = pairs[e].i, pairs[e].j, coupling[e - e0]
         if fixed[i] == OPEN and fixed[j] == OPEN:
             if d != 0.0:
                 a, b = place[i], place[j]
-                sub_pairs[n_sub, PAIR_I], sub_pairs[n_sub, PAIR_J], sub_coupling[n_sub] = a, b, d
+                sub_pairs[n_sub].i, sub_pairs[n_sub].j, sub_coupling[n_sub] = a, b, d
                 # The number of the pair at either end, until the rows are known.
-                sub_pairs[n_sub, PAIR_ROW_I], sub_pairs[n_sub, PAIR_ROW_J] = sub_row[a], sub_row[b]
+                sub_pairs[n_sub].row_i, sub_pairs[n_sub].row_j = sub_row[a], sub_row[b]
                 sub_row[a] += 1
                 sub_row[b] += 1
                 n_sub += 1
@@ -253,18 +254,37 @@ def _reduce(
         start += degree
     sub_row[n_live] = start
     for e in range(n_sub):
-        sub_pairs[e, PAIR_ROW_I] += sub_row[sub_pairs[e, PAIR_I]]
-        sub_pairs[e, PAIR_ROW_J] += sub_row[sub_pairs[e, PAIR_J]]
-    return constant, n_live, n_sub
+        sub_pairs[e].row_i += sub_row[sub_pairs[e].i]
+        sub_pairs[e].row_j += sub_row[sub_pairs[e].j]
+    room.sub_net.starts[1].variables, room.sub_net.starts[1].pairs = n_live, n_sub
+    return constant, n_live
 
 
 @inner
-def _most_coupled(n: int, n_pairs: int, pairs: Any, coupling: Any, state: Any, strength: Any) -> int:
-    """The open variable with the largest sum of |coupling| to open ones."""
+def _round(room: Any, n: int, n_live: int, fixed: Any) -> int:
+    """Fix what the roof dual decides, and write a labeling into room.trial, the rest rounded; returns how many are open."""
+    linear, sub_linear, sub_state, live = room.whole.linear, room.sub.linear, room.sub.state, room.live
+    field, state, opened, n_open = room.trial.linear, room.trial.state, room.trial.opened, 0
+    for v in range(n):
+        field[v], state[v] = linear[v], fixed[v]
+    for k in range(n_live):
+        fixed[live[k]] = sub_state[k]
+        state[live[k]] = sub_state[k]
+        if sub_state[k] == OPEN:
+            state[live[k]] = 1 if sub_linear[k] < 0.0 else 0
+            opened[n_open] = live[k]
+            n_open += 1
+    return n_open
+
+
+@inner
+def _most_coupled(net: Any, room: Any, strength: Any) -> int:
+    """The open variable with the largest sum of |coupling| to open ones, of a single structure."""
+    pairs, coupling, state, n = net.pairs, room.coupling, room.state, net.starts[1].variables
     for k in range(n):
         strength[k] = 0.0 if state[k] == OPEN else -np.inf
-    for e in range(n_pairs):
-        i, j = pairs[e, PAIR_I], pairs[e, PAIR_J]
+    for e in range(net.starts[1].pairs):
+        i, j = pairs[e].i, pairs[e].j
         if state[i] == OPEN and state[j] == OPEN:
             strength[i] += abs(coupling[e])
             strength[j] += abs(coupling[e])

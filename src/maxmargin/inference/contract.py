@@ -20,7 +20,8 @@ Messages, orders and whatever else depends on the shapes of graphs alone is comp
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -202,3 +203,23 @@ def once_per_structures(compute: Callable[[FactorGraphs], T]) -> Callable[[Facto
         return made
 
     return recall
+
+
+def room_per_structures(make: Callable[[FactorGraphs], T]) -> Callable[[FactorGraphs], AbstractContextManager[T]]:
+    """Keep room to work in with the structures; each call of an engine borrows its own, since making it may take longer."""
+
+    @once_per_structures
+    def idle(graphs: FactorGraphs) -> list[T]:
+        return []
+
+    @contextmanager
+    def borrow(graphs: FactorGraphs) -> Iterator[T]:
+        rooms = idle(graphs)
+        try:
+            room = rooms.pop()
+        except IndexError:
+            room = make(graphs)
+        yield room
+        rooms.append(room)
+
+    return borrow

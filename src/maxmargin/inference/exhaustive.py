@@ -36,30 +36,46 @@ from maxmargin.inference.contract import (
     exact_result,
     once_per_structures,
     raise_infeasible,
+    room_per_structures,
 )
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import offsets
+from maxmargin.problems.layout import offsets, record_type, records
 from maxmargin.problems.structured import structured_score, structured_statistics, work_size
 from maxmargin.problems.templates import TABLE
 
-# `variables` of Levels: number of states, first state in the example, first factor of the level (and the next level's).
-LEVEL_STATES, LEVEL_STATE, LEVEL_FACTOR = range(3)
-# `factors` of Levels: table in the example, stride of the level's own variable, first and last row of `earlier`,
-# number of joint states, template, first entry of the scope.
-FACTOR_TABLE, FACTOR_STRIDE, FACTOR_EARLIER, FACTOR_LAST, FACTOR_SIZE, FACTOR_TEMPLATE, FACTOR_SCOPE = range(7)
+#: A level: its variable's number of states, the first of them in the example, the first factor (and the next level's).
+LEVEL = record_type("states", "state", "factor")
+#: A factor of a level: table in the example, stride of the level's own variable, first and last row of `earlier`, number of joint
+#: states, template, first entry of the scope.
+FACTOR = record_type("table", "stride", "earlier", "last", "entries", "template", "scope")
+#: A variable of a factor's scope that is fixed at an earlier level, and its stride.
+EARLIER = record_type("variable", "stride")
 
 
 class Levels(Struct):
     """The levels of all structures; a structure's begin at ``start``."""
 
     start: NDArray[np.int64]
-    #: A row per variable, and one more that holds the end.
-    variables: NDArray[np.int64]
-    #: A row per factor, by level.
-    factors: NDArray[np.int64]
-    #: A row (variable, stride) per factor and variable of its scope that is fixed at an earlier level.
-    earlier: NDArray[np.int64]
+    #: A record per variable, and one more that holds the end.
+    variables: Any
+    #: A record per factor, by level.
+    factors: Any
+    earlier: Any
+
+
+class SearchRoom(Struct):
+    """Room for the search of one example."""
+
+    #: By state: the score of a partial labeling that ends there.
+    partial: NDArray[np.float64]
+    #: By level: the state tried now; the most that later levels can add, or the mass of what has been left.
+    choice: NDArray[np.int64]
+    rest: NDArray[np.float64]
+    #: By factor: its joint state with the level's variable at state 0, since the search last entered its level.
+    place: NDArray[np.int64]
+    #: The labels of a structured factor.
+    own: NDArray[np.int32]
 
 
 class Exhaustive:
@@ -93,8 +109,9 @@ class Exhaustive:
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find the best labeling of every example; the first in C order if several are best."""
         scores = self._check(graphs, scores)
-        labels, a = np.empty(len(graphs.labels), np.int32), graphs.arrays
-        failed = _search(a, _levels(graphs), work_size(a.largest), scores.variables, scores.factors, labels)
+        labels = np.empty(len(graphs.labels), np.int32)
+        with _room(graphs) as (room, work):
+            failed = _search(graphs.arrays, _levels(graphs), room, work, *scores, labels)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return exact_result(graphs, scores, labels)
@@ -105,8 +122,8 @@ class Exhaustive:
         best = self.maximise(graphs, scores).values
         scores = check_numbers(graphs, scores)
         out = Marginals(np.zeros(len(scores.variables)), np.zeros(len(scores.factors)), np.empty(graphs.n_examples))
-        a = graphs.arrays
-        _sum(a, _levels(graphs), work_size(a.largest), scores.variables, scores.factors, best, temperature, *out)
+        with _room(graphs) as (room, work):
+            _sum(graphs.arrays, _levels(graphs), room, work, *scores, best, temperature, out)
         return out
 
     def _check(self, graphs: FactorGraphs, scores: Scores) -> Scores:
@@ -129,6 +146,17 @@ def _joint_states(graphs: FactorGraphs) -> NDArray[np.float64]:
         return np.asarray(np.multiply.reduceat(n_states, a.structures[:-1].variables))
 
 
+@room_per_structures
+def _room(graphs: FactorGraphs) -> tuple[SearchRoom, NDArray[np.float64] | None]:
+    """Room for any example of the structures, and room for structured factors, or None if there are none."""
+    a, largest = graphs.arrays, graphs.arrays.largest
+    n, factors = largest.variables, len(a.factors)
+    return SearchRoom(
+        np.empty(largest.states), np.empty(n, np.int64), np.empty(n), np.empty(factors, np.int64),
+        np.empty(largest.slots, np.int32),
+    ), np.empty(work_size(largest)) if (a.factor_kinds.kind != TABLE).any() else None  # fmt: skip
+
+
 @once_per_structures
 def _levels(graphs: FactorGraphs) -> Levels:
     a = graphs.arrays
@@ -143,75 +171,41 @@ def _levels(graphs: FactorGraphs) -> Levels:
     earlier = first - np.arange(len(first))
     level = last + np.repeat(a.structures[:-1].variables, np.diff(a.structures.factors))
     size = a.factor_kinds[a.factors.template].entries
-    factors = np.stack(
-        [a.factors.table, stride[own], earlier, earlier + arity - 1, size, a.factors.template, first],
-        axis=1,
+    factors = records(
+        FACTOR, a.factors.table, stride[own], earlier, earlier + arity - 1, size, a.factors.template, first
     )
-
-    variables = np.zeros((len(a.variables) + 1, 3), np.int64)
-    variables[:-1, LEVEL_STATES] = a.variable_kinds[a.variables.template].entries
-    variables[:-1, LEVEL_STATE] = a.variables.table
-    variables[:, LEVEL_FACTOR] = offsets(np.bincount(level, minlength=len(a.variables)))
+    n_states = a.variable_kinds[a.variables.template].entries
     return Levels(
         np.ascontiguousarray(a.structures.variables),
-        variables,
+        records(
+            LEVEL, np.append(n_states, 0), np.append(a.variables.table, 0),
+            offsets(np.bincount(level, minlength=len(n_states))),
+        ),
         factors[np.argsort(level, kind="stable")],
-        np.stack([a.scope, stride], axis=1)[~own],
-    )
+        records(EARLIER, a.scope[~own], stride[~own]),
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
+#
+# `work` is None where no factor is structured. Numba then leaves out what is only done if it is not None.
 
 
 @kernel
-def _search(g: Any, levels: Any, room: int, v_scores: Any, f_scores: Any, labels: Any) -> int:
+def _search(g: Any, levels: Any, room: Any, work: Any, v_scores: Any, f_scores: Any, labels: Any) -> int:
     """Best labeling of every example; the first example that has none, or -1."""
-    examples, largest, scope, kinds, slots, structured = (
-        g.examples, g.largest, g.scope, g.factor_kinds, g.slots, g.structured,
-    )  # fmt: skip
-    partial, choice = np.empty(largest.states), np.empty(largest.variables, np.int64)
-    rest, work, own = np.empty(largest.variables), np.empty(room), np.empty(largest.slots, np.int32)
-    start, variables, factors, earlier = levels.start, levels.variables, levels.factors, levels.earlier
+    examples, variables, partial, choice, rest = g.examples, levels.variables, room.partial, room.choice, room.rest
     for m in range(len(examples) - 1):
-        v0, states, tables = start[examples[m].structure], examples[m].states, examples[m].tables
         first, n = examples[m].variables, examples[m + 1].variables - examples[m].variables
-        # The most that the variables after d can add: below a partial labeling that falls short by more, nothing is better.
-        bound = 0.0
-        for d in range(n - 1, -1, -1):
-            rest[d] = bound
-            most, at = -np.inf, states + variables[v0 + d, LEVEL_STATE]
-            for k in range(variables[v0 + d, LEVEL_STATES]):
-                most = max(most, v_scores[at + k])
-            bound += most
-            for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
-                most, at = -np.inf, tables + factors[q, FACTOR_TABLE]
-                if kinds[factors[q, FACTOR_TEMPLATE]].kind != TABLE:
-                    most = np.inf
-                for y in range(factors[q, FACTOR_SIZE]):
-                    most = max(most, f_scores[at + y])
-                bound += most
+        own_v, own_f = v_scores[examples[m].states :], f_scores[examples[m].tables :]
+        v0 = levels.start[examples[m].structure]
+        _bound_rest(g, levels, rest, v0, n, own_v, own_f)
         best, value = -np.inf, 0.0
         d, entering = 0, True
         while d >= 0:
-            n_states, at = variables[v0 + d, LEVEL_STATES], variables[v0 + d, LEVEL_STATE]
+            n_states, at = variables[v0 + d].states, variables[v0 + d].state
             if entering:
-                # Scores of all states of variable d, given the choices for the variables before it.
-                for k in range(n_states):
-                    partial[at + k] = value + v_scores[states + at + k]
-                for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
-                    joint, stride = tables + factors[q, FACTOR_TABLE], factors[q, FACTOR_STRIDE]
-                    t = factors[q, FACTOR_TEMPLATE]
-                    if kinds[t].kind != TABLE:
-                        for k in range(n_states):
-                            choice[d] = k
-                            _own_labels(t, kinds, scope, factors[q, FACTOR_SCOPE], choice, own)
-                            partial[at + k] += structured_score(t, kinds, slots, structured, f_scores, joint, own, work)
-                        continue
-                    for e in range(factors[q, FACTOR_EARLIER], factors[q, FACTOR_LAST]):
-                        joint += earlier[e, 1] * choice[earlier[e, 0]]
-                    for k in range(n_states):
-                        partial[at + k] += f_scores[joint + k * stride]
-                choice[d] = -1
+                _enter(g, levels, room, work, v0, d, value, own_v, own_f)
                 entering = False
             choice[d] += 1
             if choice[d] == n_states:
@@ -233,58 +227,82 @@ def _search(g: Any, levels: Any, room: int, v_scores: Any, f_scores: Any, labels
 
 
 @inner
-def _own_labels(t: int, kinds: Any, scope: Any, first: int, choice: Any, own: Any) -> None:
+def _bound_rest(g: Any, levels: Any, rest: Any, v0: int, n: int, v_scores: Any, f_scores: Any) -> None:
+    """rest[d]: the most that the variables after d can add. Below a labeling that falls short by more, nothing is better."""
+    variables, factors, kinds, bound = levels.variables, levels.factors, g.factor_kinds, 0.0
+    for d in range(n - 1, -1, -1):
+        rest[d] = bound
+        most, at = -np.inf, variables[v0 + d].state
+        for k in range(variables[v0 + d].states):
+            most = max(most, v_scores[at + k])
+        bound += most
+        for q in range(variables[v0 + d].factor, variables[v0 + d + 1].factor):
+            most, at = -np.inf, factors[q].table
+            if kinds[factors[q].template].kind != TABLE:
+                most = np.inf
+            for y in range(factors[q].entries):
+                most = max(most, f_scores[at + y])
+            bound += most
+
+
+@inner
+def _enter(
+    g: Any, levels: Any, room: Any, work: Any, v0: int, d: int, value: float, v_scores: Any, f_scores: Any
+) -> None:
+    """Scores of all states of variable d, given the choices for the variables before it, and their score."""
+    variables, factors, earlier = levels.variables, levels.factors, levels.earlier
+    partial, choice, place = room.partial, room.choice, room.place
+    n_states, at = variables[v0 + d].states, variables[v0 + d].state
+    for k in range(n_states):
+        partial[at + k] = value + v_scores[at + k]
+    for q in range(variables[v0 + d].factor, variables[v0 + d + 1].factor):
+        joint, stride = factors[q].table, factors[q].stride
+        if work is not None:
+            t = factors[q].template
+            if g.factor_kinds[t].kind != TABLE:
+                for k in range(n_states):
+                    choice[d] = k
+                    _own_labels(g, factors[q].scope, t, choice, room.own)
+                    partial[at + k] += structured_score(
+                        t, g.factor_kinds, g.slots, g.structured, f_scores, joint, room.own, work
+                    )
+                continue
+        for e in range(factors[q].earlier, factors[q].last):
+            joint += earlier[e].stride * choice[earlier[e].variable]
+        for k in range(n_states):
+            partial[at + k] += f_scores[joint + k * stride]
+        place[q] = joint
+    choice[d] = -1
+
+
+@inner
+def _own_labels(g: Any, first: int, t: int, choice: Any, own: Any) -> None:
     """The labels of one factor's scope."""
-    for j in range(kinds[t].arity):
-        own[j] = choice[scope[first + j]]
+    for j in range(g.factor_kinds[t].arity):
+        own[j] = choice[g.scope[first + j]]
 
 
 @kernel
 def _sum(
-    g: Any, levels: Any, room: int, v_scores: Any, f_scores: Any, best: Any, temperature: float,
-    out_v: Any, out_f: Any, log_partition: Any,
-) -> None:  # fmt: skip
-    """Marginals of every example, from masses relative to its best score; out_v and out_f come in as zeros."""
-    examples, largest, scope, kinds, slots, structured = (
-        g.examples, g.largest, g.scope, g.factor_kinds, g.slots, g.structured,
-    )  # fmt: skip
-    work, own = np.empty(room), np.empty(largest.slots, np.int32)
-    partial, choice = np.empty(largest.states), np.empty(largest.variables, np.int64)
-    mass = np.zeros(largest.variables)
-    start, variables, factors, earlier = levels.start, levels.variables, levels.factors, levels.earlier
-    # Where each factor's joint state with the level's variable at state 0 is, since the search last entered its level.
-    place = np.empty(len(factors), np.int64)
+    g: Any, levels: Any, room: Any, work: Any, v_scores: Any, f_scores: Any, best: Any, temperature: float, out: Any
+) -> None:
+    """Marginals of every example, from masses relative to its best score; those of `out` come in as zeros."""
+    examples, variables, partial, choice, mass = g.examples, levels.variables, room.partial, room.choice, room.rest
     for m in range(len(examples) - 1):
-        v0, states, tables = start[examples[m].structure], examples[m].states, examples[m].tables
-        n = examples[m + 1].variables - examples[m].variables
+        n, v0 = examples[m + 1].variables - examples[m].variables, levels.start[examples[m].structure]
+        own_v, own_f = v_scores[examples[m].states :], f_scores[examples[m].tables :]
+        out_v = out.variables[examples[m].states : examples[m + 1].states]
+        out_f = out.factors[examples[m].tables : examples[m + 1].tables]
         value = 0.0
         d, entering = 0, True
         while True:
-            n_states, at = variables[v0 + d, LEVEL_STATES], variables[v0 + d, LEVEL_STATE]
             if entering:
-                # Scores of all states of variable d, given the choices for the variables before it.
-                for k in range(n_states):
-                    partial[at + k] = value + v_scores[states + at + k]
-                for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
-                    joint, stride = tables + factors[q, FACTOR_TABLE], factors[q, FACTOR_STRIDE]
-                    t = factors[q, FACTOR_TEMPLATE]
-                    if kinds[t].kind != TABLE:
-                        for k in range(n_states):
-                            choice[d] = k
-                            _own_labels(t, kinds, scope, factors[q, FACTOR_SCOPE], choice, own)
-                            partial[at + k] += structured_score(t, kinds, slots, structured, f_scores, joint, own, work)
-                        continue
-                    for e in range(factors[q, FACTOR_EARLIER], factors[q, FACTOR_LAST]):
-                        joint += earlier[e, 1] * choice[earlier[e, 0]]
-                    for k in range(n_states):
-                        partial[at + k] += f_scores[joint + k * stride]
-                    place[q] = joint
-                choice[d] = -1
+                _enter(g, levels, room, work, v0, d, value, own_v, own_f)
                 mass[d] = 0.0
                 entering = False
             choice[d] += 1
-            if choice[d] < n_states:
-                value = partial[at + choice[d]]
+            if choice[d] < variables[v0 + d].states:
+                value = partial[variables[v0 + d].state + choice[d]]
                 if value == -np.inf:
                     continue
                 if d < n - 1:
@@ -298,19 +316,25 @@ def _sum(
                 p = mass[d]
                 d -= 1
             mass[d] += p
-            out_v[states + variables[v0 + d, LEVEL_STATE] + choice[d]] += p
-            for q in range(variables[v0 + d, LEVEL_FACTOR], variables[v0 + d + 1, LEVEL_FACTOR]):
-                t = factors[q, FACTOR_TEMPLATE]
-                if kinds[t].kind == TABLE:
-                    out_f[place[q] + choice[d] * factors[q, FACTOR_STRIDE]] += p
-                    continue
-                _own_labels(t, kinds, scope, factors[q, FACTOR_SCOPE], choice, own)
-                structured_statistics(t, kinds, slots, structured, own, work, 0)
-                for y in range(factors[q, FACTOR_SIZE]):
-                    out_f[tables + factors[q, FACTOR_TABLE] + y] += p * work[y]
-        for i in range(states, examples[m + 1].states):
-            out_v[i] /= mass[0]
-        for i in range(tables, examples[m + 1].tables):
-            out_f[i] /= mass[0]
+            out_v[variables[v0 + d].state + choice[d]] += p
+            _credit_factors(g, levels, room, work, v0, d, p, out_f)
+        out_v /= mass[0]
+        out_f /= mass[0]
         # The best labeling's mass is exp of a rounding error rather than 1, which is as good.
-        log_partition[m] = best[m] + temperature * np.log(mass[0])
+        out.log_partition[m] = best[m] + temperature * np.log(mass[0])
+
+
+@inner
+def _credit_factors(g: Any, levels: Any, room: Any, work: Any, v0: int, d: int, p: float, out_f: Any) -> None:
+    """Add the mass p to the joint states of the factors of level d."""
+    variables, factors, place, choice = levels.variables, levels.factors, room.place, room.choice
+    for q in range(variables[v0 + d].factor, variables[v0 + d + 1].factor):
+        if work is not None:
+            t = factors[q].template
+            if g.factor_kinds[t].kind != TABLE:
+                _own_labels(g, factors[q].scope, t, choice, room.own)
+                structured_statistics(t, g.factor_kinds, g.slots, g.structured, room.own, work, 0)
+                for y in range(factors[q].entries):
+                    out_f[factors[q].table + y] += p * work[y]
+                continue
+        out_f[place[q] + choice[d] * factors[q].stride] += p

@@ -38,25 +38,15 @@ best labeling, and no variable is ambiguous, ties or not.
 
 Conventions
 -----------
-The two terminals are not stored: `excess` of a node is the residual capacity of its arc from the source, or minus that
-of its arc to the sink; no node has both. Node ``side * n + i`` is x_i (side 0) or xbar_i (side 1). The *rows* of a
-structure are its (variable, pair factor) incidences, by variable; arc ``side * n_rows + row`` leaves that side's
-literal of the row's variable. So the arcs of a node are consecutive, the reverse of an arc is an arc, and an example
-changes only which side an arc leads to.
+Node ``side * n + i`` of the flow's graph (max_flow.py) is x_i (side 0) or xbar_i (side 1). The *rows* of a structure are
+its (variable, pair factor) incidences, by variable; arc ``side * n_rows + row`` leaves that side's literal of the row's
+variable. So an example changes only which side an arc leads to, and which variables an arc joins is computed once for
+each structure.
 
 Residual capacities below 1e-12 of the largest capacity count as saturated. Flows are sums and differences of
 capacities, and a rounding error left on an arc would decide whether variables look persistent. What is not sent
 loosens the bound, and never makes it wrong; labels are persistent up to as much of the score. Where no variable is
 ambiguous the labeling is the best one, and the bound is its score, not the flow that equals it but for rounding.
-
-Complexity
-----------
-Flow along single arcs first; then, on sparse graphs, search trees that grow from both terminals and are kept from path to
-path (Boykov and Kolmogorov, "An experimental comparison of min-cut/max-flow algorithms for energy minimization in
-vision", PAMI 2004), since on grids most of a search is the same as the one before; on dense graphs, levels (Dinic), where
-a phase costs about O(|E|) and a few of them do, while trees would look at all arcs of a node to mend one of them. Measured,
-each was the faster one in its place. Components cost O(|E|) of the ambiguous part. Memory is a few
-numbers per arc of the largest example. Which variables an arc joins depends on the structure only: computed once.
 """
 
 from __future__ import annotations
@@ -75,42 +65,29 @@ from maxmargin.inference.contract import (
     check_scores,
     once_per_structures,
     raise_infeasible,
+    room_per_structures,
 )
+from maxmargin.inference.max_flow import NOT_YET, OUTSIDE, SOURCE, Flow, components, max_flow
 from maxmargin.inference.rounding import HALF_UP, REPAIR, SCHEMES, check_rounding
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import offsets
+from maxmargin.problems.layout import Largest, offsets, record_type, records
 from maxmargin.problems.templates import Template
 
 # How sentences call whatever needs binary pairs of finite scores.
 WHO = "graph cuts"
 
-# `starts` of Network (one more row than structures): first variable, pair and single of each structure.
-N_VARIABLE, N_PAIR, N_SINGLE = range(3)
-# `pairs` of Network: the two variables, the table in the example, the factor's rows at the two variables.
-PAIR_I, PAIR_J, PAIR_TABLE, PAIR_ROW_I, PAIR_ROW_J = range(5)
-# `singles` of Network: the variable, the table in the example.
-SINGLE_VARIABLE, SINGLE_TABLE = range(2)
-# `rows` of Network: the variable at the other end, the pair; both counted inside the structure.
-ROW_OTHER, ROW_PAIR = range(2)
+#: First variable, pair and single of each structure.
+START = record_type("variables", "pairs", "singles")
+#: A factor of two variables: the two, its table in the example, its rows at the two.
+PAIR = record_type("i", "j", "table", "row_i", "row_j")
+#: A factor of one variable: the variable, its table in the example.
+SINGLE = record_type("variable", "table")
+#: An incidence: the variable at the other end, the pair; both counted inside the structure.
+ROW = record_type("other", "pair")
 
-# `nodes`, a row per literal: first arc, the tree it is in, the arc to its parent (or TERMINAL or ORPHAN), when its distance
-# to the terminal was measured, that distance, whether it waits in the queue; and two lists that lie along the rows.
-FIRST, TREE, PARENT, STAMP, DISTANCE, QUEUED, QUEUE, ORPHANS = range(8)
-# The same columns in Dinic's algorithm, and when components are numbered.
-_, _, LEVEL, CURSOR, PATH, _, _, _ = range(8)
-_, _, ORDER, _, COMPONENT, LOW, CALLS, WAITING = range(8)
-FREE, SOURCE, SINK = range(3)
-TERMINAL, ORPHAN = -1, -2
-FAR = 2**30
-NOT_YET, OUTSIDE = -1, -2
-# `arcs`: the node it leads to, the arc back.
-HEAD, REVERSE = range(2)
 # A variable whose state is not decided.
 OPEN = -1
-
-# With more arcs a node than this, levels are faster than search trees.
-DENSE = 12
 
 # Residuals below this part of the largest capacity are rounding errors; so are gains of the rounding below it.
 SATURATED = 1e-12
@@ -122,17 +99,35 @@ NO_INTERACTION = 4e-15
 class Network(Struct):
     """The graphs of all structures, without capacities."""
 
-    starts: NDArray[np.int64]
-    #: A row per factor of two variables.
-    pairs: NDArray[np.int64]
-    #: A row per factor of one variable.
-    singles: NDArray[np.int64]
+    #: One more than structures: the last holds the ends.
+    starts: Any
+    pairs: Any
+    singles: Any
     #: First row of each variable among all structures' rows, and the end of the last.
     first_row: NDArray[np.int64]
-    #: A row per (variable, pair), by variable.
-    rows: NDArray[np.int64]
+    rows: Any
     #: The largest number of pairs in a structure.
     most_pairs: int
+
+
+class CutRoom(Struct):
+    """Room for the polynomial of one example, E(x) without its constant, for states of its variables, and for the flow."""
+
+    #: c and d of E.
+    linear: NDArray[np.float64]
+    coupling: NDArray[np.float64]
+    #: 0, 1 or OPEN.
+    state: NDArray[np.int8]
+    #: A list of variables that were open.
+    opened: NDArray[np.int64]
+    flow: Flow
+
+    @classmethod
+    def of(cls, largest: Largest, net: Network) -> CutRoom:
+        """Room for the largest example."""
+        n, pairs = largest.variables, net.most_pairs
+        flow = Flow.of(2 * n, 4 * pairs)
+        return cls(np.empty(n), np.empty(pairs), np.empty(n, np.int8), np.empty(n, np.int64), flow)
 
 
 class GraphCut:
@@ -181,17 +176,15 @@ class GraphCut:
             raise DataError(refusal)
         scores = check_scores(graphs, scores)
         check_finite(graphs, scores, WHO)
-        n_variables = len(graphs.labels)
-        marginals, bounds = np.empty(2 * n_variables), np.empty(graphs.n_examples)
-        ambiguous, labels = np.empty(n_variables, np.bool_), np.empty(n_variables, np.int32)
-        a = graphs.arrays
-        scheme = SCHEMES[self.rounding]
+        n, labels = len(graphs.labels), np.empty(len(graphs.labels), np.int32)
         tables = np.empty(len(scores.factors) if with_tables else 0)
-        _relax(a.examples, a.largest, network(graphs), *scores, scheme, marginals, tables, bounds, ambiguous, labels)
+        out = Relaxed(np.empty(2 * n), np.empty(graphs.n_examples), np.empty(n, np.bool_), tables)
+        with cut_room(graphs) as room:
+            _relax(graphs.arrays.examples, network(graphs), room, *scores, SCHEMES[self.rounding], out, labels)
         values = graphs.labeling_scores(scores, labels)
-        decided = ~np.logical_or.reduceat(ambiguous, graphs.example_variables[:-1])
-        bounds[decided] = values[decided]
-        return Relaxed(marginals, bounds, ambiguous, tables), labels, values
+        decided = ~np.logical_or.reduceat(out.ambiguous, graphs.example_variables[:-1])
+        out.bounds[decided] = values[decided]
+        return out, labels, values
 
 
 def refusal_of(graphs: FactorGraphs, faults: dict[int, str], who: str) -> str | None:
@@ -281,18 +274,24 @@ def network(graphs: FactorGraphs) -> Network:
     first_row = offsets(np.bincount(at, minlength=n_variables))
     first_pair = offsets(np.bincount(owner[pair], minlength=n_structures))
     local = place.reshape(-1, 2) - first_row[first_variable[owner[pair]]][:, None]
-    rows = np.stack([ends[:, ::-1].ravel(), np.repeat(np.arange(len(pair)) - first_pair[owner[pair]], 2)], axis=1)
+    rows = records(ROW, ends[:, ::-1].ravel(), np.repeat(np.arange(len(pair)) - first_pair[owner[pair]], 2))
 
     single = np.flatnonzero(arity == 1)
     first_single = offsets(np.bincount(owner[single], minlength=n_structures))
     return Network(
-        np.stack([first_variable, first_pair, first_single], axis=1),
-        np.stack([ends[:, 0], ends[:, 1], a.factors[pair].table, local[:, 0], local[:, 1]], axis=1),
-        np.stack([a.scope[a.factors[single].neighbours], a.factors[single].table], axis=1),
+        records(START, first_variable, first_pair, first_single),
+        records(PAIR, ends[:, 0], ends[:, 1], a.factors[pair].table, local[:, 0], local[:, 1]),
+        records(SINGLE, a.scope[a.factors[single].neighbours], a.factors[single].table),
         first_row,
         rows[order],
         int(np.diff(first_pair).max(initial=0)),
     )
+
+
+@room_per_structures
+def cut_room(graphs: FactorGraphs) -> CutRoom:
+    """Room for any example of the structures."""
+    return CutRoom.of(graphs.arrays.largest, network(graphs))
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
@@ -300,95 +299,52 @@ def network(graphs: FactorGraphs) -> Network:
 
 @kernel
 def _relax(
-    examples: Any, largest: Any, net: Any, v_scores: Any, f_scores: Any, scheme: int, marginals: Any, tables: Any, bounds: Any,
-    ambiguous: Any, labels: Any,
-) -> None:  # fmt: skip
-    """Relaxation and rounded labels of every example."""
-    starts, pairs, singles, first_row, rows = net.starts, net.pairs, net.singles, net.first_row, net.rows
-    linear, state = np.empty(largest.variables), np.empty(largest.variables, np.int8)
-    opened, coupling = np.empty(largest.variables, np.int64), np.empty(net.most_pairs)
-    nodes, arcs, residual, excess = workspace(largest.variables, net.most_pairs)
+    examples: Any, net: Any, room: Any, v_scores: Any, f_scores: Any, scheme: int, out: Any, labels: Any
+) -> None:
+    """Relaxation and rounded labels of every example; without tables of factors if those of `out` are empty."""
+    state, opened, ambiguous = room.state, room.opened, out.ambiguous
     for m in range(len(examples) - 1):
-        s, states, first = examples[m].structure, examples[m].states, examples[m].variables
-        n, v0, e0 = examples[m + 1].variables - first, starts[s, N_VARIABLE], starts[s, N_PAIR]
-        n_pairs = starts[s + 1, N_PAIR] - e0
-        constant = polynomial(
-            n, states, examples[m].tables, starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0, n_pairs, pairs,
-            v_scores, f_scores, linear, coupling,
-        )  # fmt: skip
-        least, tiny = roof_dual(
-            n, e0, n_pairs, pairs, v0, first_row, linear, coupling, nodes, arcs, residual, excess, state
-        )
-        bounds[m] = -(constant + least)
+        s, states, tables = examples[m].structure, examples[m].states, examples[m].tables
+        first, n = examples[m].variables, examples[m + 1].variables - examples[m].variables
+        constant = polynomial(net, room, s, v_scores, states, f_scores, tables)
+        least, tiny = roof_dual(net, room, s)
+        out.bounds[m] = -(constant + least)
+        relaxed_marginals(net, room, s, out.variables, states, out.factors, tables)
         n_open = 0
         for v in range(n):
-            share = 0.5 if state[v] == OPEN else float(state[v])
-            marginals[states + 2 * v] = 1.0 - share
-            marginals[states + 2 * v + 1] = share
             ambiguous[first + v] = state[v] == OPEN
             if state[v] == OPEN:
                 opened[n_open] = v
                 n_open += 1
                 state[v] = 1 if scheme == HALF_UP or v_scores[states + 2 * v] < v_scores[states + 2 * v + 1] else 0
-        if len(tables) > 0:
-            relaxed_tables(
-                starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0, n_pairs, pairs, coupling, marginals, states, tables,
-                examples[m].tables,
-            )  # fmt: skip
         if scheme == REPAIR and n_open > 0:
-            repair(v0, first_row, rows, linear, coupling, n_open, opened, state, tiny)
+            repair(net, room, s, n_open, tiny)
         for v in range(n):
             labels[first + v] = state[v]
 
 
 @inner
-def relaxed_tables(
-    q0: int, q1: int, singles: Any, e0: int, n_pairs: int, pairs: Any, coupling: Any, mu: Any, states: int, table: Any, tables: int
-) -> None:  # fmt: skip
-    """Best marginals of the factors, given those of the variables: mu[states:] of one example into table[tables:]."""
-    for q in range(q0, q1):
-        i, at = states + 2 * singles[q, SINGLE_VARIABLE], tables + singles[q, SINGLE_TABLE]
-        table[at], table[at + 1] = mu[i], mu[i + 1]
-    for e in range(n_pairs):
-        p, q = mu[states + 2 * pairs[e0 + e, PAIR_I] + 1], mu[states + 2 * pairs[e0 + e, PAIR_J] + 1]
-        at = tables + pairs[e0 + e, PAIR_TABLE]
-        # mu(1, 1) is between these two; the score, minus coupling, says which.
-        both = min(p, q) if coupling[e] < 0.0 else max(0.0, p + q - 1.0)
-        table[at], table[at + 1], table[at + 2], table[at + 3] = 1.0 - p - q + both, q - both, p - both, both
+def polynomial(net: Any, room: Any, s: int, v_scores: Any, v_at: int, f_scores: Any, f_at: int) -> float:
+    """Write minus the score of an example of structure s as E(x); returns its constant.
 
-
-@inner
-def workspace(n: int, n_pairs: int) -> Any:
-    """Room for the doubled graph of n variables."""
-    return (
-        np.empty((2 * n + 1, 8), np.int32),
-        np.empty((4 * n_pairs, 2), np.int32),
-        np.empty(4 * n_pairs),
-        np.empty(2 * n),
-    )
-
-
-@inner
-def polynomial(
-    n: int, states: int, tables: int, q0: int, q1: int, singles: Any, e0: int, n_pairs: int, pairs: Any, v_scores: Any,
-    f_scores: Any, linear: Any, coupling: Any,
-) -> float:  # fmt: skip
-    """Write minus the score of an example as E(x); returns its constant."""
-    constant = 0.0
-    for v in range(n):
-        constant -= v_scores[states + 2 * v]
-        linear[v] = v_scores[states + 2 * v] - v_scores[states + 2 * v + 1]
-    for q in range(q0, q1):
-        at = tables + singles[q, SINGLE_TABLE]
+    The example's scores of variables begin at v_scores[v_at], those of its factors at f_scores[f_at].
+    """
+    starts, pairs, singles, linear, coupling = net.starts, net.pairs, net.singles, room.linear, room.coupling
+    constant, e0 = 0.0, starts[s].pairs
+    for v in range(starts[s + 1].variables - starts[s].variables):
+        constant -= v_scores[v_at + 2 * v]
+        linear[v] = v_scores[v_at + 2 * v] - v_scores[v_at + 2 * v + 1]
+    for q in range(starts[s].singles, starts[s + 1].singles):
+        at = f_at + singles[q].table
         constant -= f_scores[at]
-        linear[singles[q, SINGLE_VARIABLE]] += f_scores[at] - f_scores[at + 1]
-    for e in range(n_pairs):
-        at = tables + pairs[e0 + e, PAIR_TABLE]
+        linear[singles[q].variable] += f_scores[at] - f_scores[at + 1]
+    for e in range(e0, starts[s + 1].pairs):
+        at = f_at + pairs[e].table
         s00, s01, s10, s11 = f_scores[at], f_scores[at + 1], f_scores[at + 2], f_scores[at + 3]
         constant -= s00
-        linear[pairs[e0 + e, PAIR_I]] += s00 - s10
-        linear[pairs[e0 + e, PAIR_J]] += s00 - s01
-        coupling[e] = interaction(s00, s01, s10, s11)
+        linear[pairs[e].i] += s00 - s10
+        linear[pairs[e].j] += s00 - s01
+        coupling[e - e0] = interaction(s00, s01, s10, s11)
     return constant
 
 
@@ -400,389 +356,122 @@ def interaction(s00: float, s01: float, s10: float, s11: float) -> float:
 
 
 @inner
-def roof_dual(
-    n: int, e0: int, n_pairs: int, pairs: Any, v0: int, first_row: Any, linear: Any, coupling: Any, nodes: Any,
-    arcs: Any, residual: Any, excess: Any, state: Any,
-) -> tuple[float, float]:  # fmt: skip
-    """Relax E without its constant; returns the minimum and what counts as 0, and leaves 0, 1 or OPEN in `state`."""
-    constant, scale, doubled = 0.0, 0.0, False
-    for v in range(n):
-        excess[v] = -linear[v]
-    for e in range(n_pairs):
-        half = 0.5 * coupling[e]
-        excess[pairs[e0 + e, PAIR_I]] -= half
-        excess[pairs[e0 + e, PAIR_J]] -= half
-        if half > 0.0:
-            doubled = True
-            constant -= half
-        scale = max(scale, abs(half))
+def relaxed_marginals(net: Any, room: Any, s: int, mu: Any, v_at: int, table: Any, f_at: int) -> None:
+    """Marginals of the variables in mu[v_at:], by their states, and the best ones of the factors, if table is not empty."""
+    starts, pairs, singles, state, coupling = net.starts, net.pairs, net.singles, room.state, room.coupling
+    for v in range(starts[s + 1].variables - starts[s].variables):
+        share = 0.5 if state[v] == OPEN else float(state[v])
+        mu[v_at + 2 * v], mu[v_at + 2 * v + 1] = 1.0 - share, share
+    if len(table) == 0:
+        return
+    for q in range(starts[s].singles, starts[s + 1].singles):
+        i, at = v_at + 2 * singles[q].variable, f_at + singles[q].table
+        table[at], table[at + 1] = mu[i], mu[i + 1]
+    e0 = starts[s].pairs
+    for e in range(e0, starts[s + 1].pairs):
+        p, q, at = mu[v_at + 2 * pairs[e].i + 1], mu[v_at + 2 * pairs[e].j + 1], f_at + pairs[e].table
+        # mu(1, 1) is between these two; the score, minus coupling, says which.
+        both = min(p, q) if coupling[e - e0] < 0.0 else max(0.0, p + q - 1.0)
+        table[at], table[at + 1], table[at + 2], table[at + 3] = 1.0 - p - q + both, q - both, p - both, both
 
-    sides = 2 if doubled else 1
-    row0, n_rows = first_row[v0], 2 * n_pairs
-    for v in range(n):
-        constant -= max(excess[v], 0.0)
-        scale = max(scale, abs(excess[v]))
-        nodes[v, FIRST] = first_row[v0 + v] - row0
-    if doubled:
-        for v in range(n):
-            excess[n + v] = -excess[v]
-            nodes[n + v, FIRST] = n_rows + nodes[v, FIRST]
-    nodes[sides * n, FIRST] = sides * n_rows
-    for e in range(n_pairs):
-        i, j = pairs[e0 + e, PAIR_I], pairs[e0 + e, PAIR_J]
-        at_i, at_j, capacity = pairs[e0 + e, PAIR_ROW_I], pairs[e0 + e, PAIR_ROW_J], 0.5 * abs(coupling[e])
-        crosses = 1 if coupling[e] > 0.0 else 0
-        for side in range(sides):
-            # The normal form is the same seen from either literal and either end, so all four arcs are alike.
-            other = side ^ crosses
-            one, back = side * n_rows + at_i, other * n_rows + at_j
-            arcs[one, HEAD], arcs[back, HEAD] = other * n + j, side * n + i
-            arcs[one, REVERSE], arcs[back, REVERSE] = back, one
-            residual[one] = capacity
-            residual[back] = capacity
 
-    tiny = SATURATED * scale
-    flow = max_flow(sides * n, sides * n_rows, nodes, arcs, residual, excess, tiny)
+@inner
+def roof_dual(net: Any, room: Any, s: int) -> tuple[float, float]:
+    """Relax E without its constant; returns the minimum and what counts as 0, and leaves 0, 1 or OPEN in room.state."""
+    state, nodes, graph = room.state, room.flow.nodes, room.flow
+    n = net.starts[s + 1].variables - net.starts[s].variables
+    constant, scale, doubled = _build_graph(net, room, s)
+    sides, tiny = 2 if doubled else 1, SATURATED * scale
+    flow = max_flow(graph, sides * n, tiny)
     if not doubled:
         for v in range(n):
-            state[v] = 1 if nodes[v, TREE] == SOURCE else 0
+            state[v] = 1 if nodes[v].tree == SOURCE else 0
         return constant + flow, tiny
     n_open = 0
     for v in range(n):
-        one, zero = nodes[v, TREE] == SOURCE, nodes[n + v, TREE] == SOURCE
+        one, zero = nodes[v].tree == SOURCE, nodes[n + v].tree == SOURCE
         state[v] = 1 if one else 0
         if one == zero:
             state[v] = OPEN
             n_open += 1
     if n_open > 0:
-        _settle_ties(n, n_rows, nodes, arcs, residual, tiny, state)
+        _settle_ties(graph, n, state, tiny)
     return constant + 0.5 * flow, tiny
 
 
 @inner
-def max_flow(
-    n_nodes: int, n_arcs: int, nodes: Any, arcs: Any, residual: Any, excess: Any, tiny: float
-) -> float:  # fmt: skip
-    """Largest flow from nodes of positive to nodes of negative excess; the source still reaches those in its TREE."""
-    flow = 0.0
-    # Much of the flow takes one arc, and needs no search.
-    for u in range(n_nodes):
-        if excess[u] > tiny:
-            for arc in range(nodes[u, FIRST], nodes[u + 1, FIRST]):
-                v = arcs[arc, HEAD]
-                if excess[v] < -tiny and residual[arc] > tiny:
-                    amount = min(min(excess[u], -excess[v]), residual[arc])
-                    flow += amount
-                    excess[u] -= amount
-                    excess[v] += amount
-                    residual[arc] -= amount
-                    residual[arcs[arc, REVERSE]] += amount
-                    if excess[u] <= tiny:
-                        break
-    if n_arcs > DENSE * n_nodes:
-        flow += _flow_by_levels(n_nodes, nodes, arcs, residual, excess, tiny)
-    else:
-        flow += _flow_by_trees(n_nodes, nodes, arcs, residual, excess, tiny)
-    return float(flow)
-
-
-@inner
-def _flow_by_levels(n_nodes: int, nodes: Any, arcs: Any, residual: Any, excess: Any, tiny: float) -> float:
-    """Dinic's algorithm."""
-    flow = 0.0
-    while True:
-        # Levels: distances from the source, as far as the nearest nodes that lead to the sink.
-        n_sources = 0
-        for u in range(n_nodes):
-            nodes[u, LEVEL] = -1
-            if excess[u] > tiny:
-                nodes[u, LEVEL] = 0
-                nodes[n_sources, QUEUE] = u
-                n_sources += 1
-        done, reached, target = 0, n_sources, n_nodes
-        while done < reached:
-            u = nodes[done, QUEUE]
-            done += 1
-            distance = nodes[u, LEVEL] + 1
-            if distance > target:
-                break
-            for arc in range(nodes[u, FIRST], nodes[u + 1, FIRST]):
-                v = arcs[arc, HEAD]
-                if nodes[v, LEVEL] < 0 and residual[arc] > tiny:
-                    nodes[v, LEVEL] = distance
-                    nodes[reached, QUEUE] = v
-                    reached += 1
-                    if excess[v] < -tiny:
-                        target = distance
-        if target == n_nodes:
-            for u in range(n_nodes):
-                nodes[u, TREE] = SOURCE if nodes[u, LEVEL] >= 0 else FREE
-            return flow
-        for q in range(reached):
-            u = nodes[q, QUEUE]
-            nodes[u, CURSOR] = nodes[u, FIRST]
-
-        # Blocking flow: paths that go up one level an arc, depth first; an arc found useless is not tried again.
-        for q in range(n_sources):
-            source = nodes[q, QUEUE]
-            u, depth = source, 0
-            while True:
-                if excess[u] < -tiny:
-                    amount = min(excess[source], -excess[u])
-                    for d in range(depth):
-                        amount = min(amount, residual[nodes[d, PATH]])
-                    flow += amount
-                    excess[source] -= amount
-                    excess[u] += amount
-                    keep = depth
-                    for d in range(depth - 1, -1, -1):
-                        arc = nodes[d, PATH]
-                        residual[arc] -= amount
-                        residual[arcs[arc, REVERSE]] += amount
-                        if residual[arc] <= tiny:
-                            keep = d
-                    if excess[source] <= tiny:
-                        break
-                    if keep < depth:
-                        depth = keep
-                        u = arcs[arcs[nodes[keep, PATH], REVERSE], HEAD]
-                    continue
-                arc, end, above = nodes[u, CURSOR], nodes[u + 1, FIRST], nodes[u, LEVEL] + 1
-                if above > target:
-                    arc = end
-                while arc < end and not (nodes[arcs[arc, HEAD], LEVEL] == above and residual[arc] > tiny):
-                    arc += 1
-                nodes[u, CURSOR] = arc
-                if arc < end:
-                    nodes[depth, PATH] = arc
-                    depth += 1
-                    u = arcs[arc, HEAD]
-                elif depth == 0:
-                    break
-                else:
-                    # A dead end for all other paths of this phase, too.
-                    nodes[u, LEVEL] = -1
-                    depth -= 1
-                    u = arcs[arcs[nodes[depth, PATH], REVERSE], HEAD]
-                    nodes[u, CURSOR] += 1
-
-
-@inner
-def _flow_by_trees(n_nodes: int, nodes: Any, arcs: Any, residual: Any, excess: Any, tiny: float) -> float:
-    """Boykov and Kolmogorov's algorithm."""
-    queued, flow, now = 0, 0.0, 0
-    for u in range(n_nodes):
-        nodes[u, TREE], nodes[u, QUEUED] = FREE, 0
-        if abs(excess[u]) > tiny:
-            nodes[u, TREE] = SOURCE if excess[u] > 0.0 else SINK
-            nodes[u, PARENT], nodes[u, STAMP], nodes[u, DISTANCE] = TERMINAL, 0, 1
-            nodes[queued, QUEUE], nodes[u, QUEUED] = u, 1
-            queued += 1
-    at = 0
-    end = queued if queued < n_nodes else 0
-    while queued > 0:
-        u = nodes[at, QUEUE]
-        at = at + 1 if at + 1 < n_nodes else 0
-        queued -= 1
-        nodes[u, QUEUED] = 0
-        tree = nodes[u, TREE]
-        if tree == FREE:
-            continue
-        for arc in range(nodes[u, FIRST], nodes[u + 1, FIRST]):
-            v = arcs[arc, HEAD]
-            # Most neighbours have nothing to say, and are told by their own row.
-            if nodes[v, TREE] == tree and nodes[v, DISTANCE] <= nodes[u, DISTANCE]:
-                continue
-            back = arcs[arc, REVERSE]
-            forth = arc if tree == SOURCE else back
-            # Trees may touch at this arc several times, each time by other ways to the terminals.
-            while nodes[v, TREE] == SOURCE + SINK - tree and nodes[u, TREE] == tree and residual[forth] > tiny:
-                now += 1
-                amount, n_orphans = _augment(forth, nodes, arcs, residual, excess, tiny)
-                flow += amount
-                done = 0
-                while done < n_orphans:
-                    orphan = nodes[done, ORPHANS]
-                    done += 1
-                    if _adopt(orphan, now, nodes, arcs, residual, tiny):
-                        continue
-                    side = nodes[orphan, TREE]
-                    nodes[orphan, TREE] = FREE
-                    for a in range(nodes[orphan, FIRST], nodes[orphan + 1, FIRST]):
-                        w, b = arcs[a, HEAD], arcs[a, REVERSE]
-                        if nodes[w, TREE] != side:
-                            continue
-                        if nodes[w, QUEUED] == 0 and residual[b if side == SOURCE else a] > tiny:
-                            nodes[end, QUEUE], nodes[w, QUEUED] = w, 1
-                            end = end + 1 if end + 1 < n_nodes else 0
-                            queued += 1
-                        if nodes[w, PARENT] == b:
-                            nodes[w, PARENT] = ORPHAN
-                            nodes[n_orphans, ORPHANS] = w
-                            n_orphans += 1
-            if nodes[u, TREE] != tree:
-                break
-            if residual[forth] <= tiny:
-                continue
-            if nodes[v, TREE] == FREE:
-                nodes[v, TREE], nodes[v, PARENT] = tree, back
-                nodes[v, STAMP], nodes[v, DISTANCE] = nodes[u, STAMP], nodes[u, DISTANCE] + 1
-                if nodes[v, QUEUED] == 0:
-                    nodes[end, QUEUE], nodes[v, QUEUED] = v, 1
-                    end = end + 1 if end + 1 < n_nodes else 0
-                    queued += 1
-            elif nodes[v, STAMP] <= nodes[u, STAMP]:
-                # Nearer to the terminal this way.
-                nodes[v, PARENT] = back
-                nodes[v, STAMP], nodes[v, DISTANCE] = nodes[u, STAMP], nodes[u, DISTANCE] + 1
-    return flow
-
-
-@inner
-def _augment(middle: int, nodes: Any, arcs: Any, residual: Any, excess: Any, tiny: float) -> tuple[float, int]:
-    """Send what fits from the source's tree over the arc to the sink's; returns it, and how many nodes lost parents."""
-    amount = residual[middle]
-    for side in (SOURCE, SINK):
-        u = arcs[arcs[middle, REVERSE] if side == SOURCE else middle, HEAD]
-        up = nodes[u, PARENT]
-        while up != TERMINAL:
-            amount = min(amount, residual[arcs[up, REVERSE] if side == SOURCE else up])
-            u = arcs[up, HEAD]
-            up = nodes[u, PARENT]
-        amount = min(amount, abs(excess[u]))
-    n_orphans = 0
-    residual[middle] -= amount
-    residual[arcs[middle, REVERSE]] += amount
-    for side in (SOURCE, SINK):
-        u = arcs[arcs[middle, REVERSE] if side == SOURCE else middle, HEAD]
-        up = nodes[u, PARENT]
-        while up != TERMINAL:
-            down = arcs[up, REVERSE]
-            used, back = (down, up) if side == SOURCE else (up, down)
-            residual[used] -= amount
-            residual[back] += amount
-            if residual[used] <= tiny:
-                nodes[u, PARENT] = ORPHAN
-                nodes[n_orphans, ORPHANS] = u
-                n_orphans += 1
-            u = arcs[up, HEAD]
-            up = nodes[u, PARENT]
-        excess[u] -= amount if side == SOURCE else -amount
-        if abs(excess[u]) <= tiny:
-            nodes[u, PARENT] = ORPHAN
-            nodes[n_orphans, ORPHANS] = u
-            n_orphans += 1
-    return amount, n_orphans
-
-
-@inner
-def _adopt(u: int, now: int, nodes: Any, arcs: Any, residual: Any, tiny: float) -> bool:
-    """Hang an orphan on the neighbour of its tree that is nearest to the terminal, if there is one."""
-    tree, nearest, chosen = nodes[u, TREE], FAR, ORPHAN
-    for arc in range(nodes[u, FIRST], nodes[u + 1, FIRST]):
-        v = arcs[arc, HEAD]
-        if nodes[v, TREE] != tree or residual[arcs[arc, REVERSE] if tree == SOURCE else arc] <= tiny:
-            continue
-        # Follow the parents up to a node whose distance is known to be of this round, to the terminal, or to an orphan.
-        w, length = v, 0
-        while nodes[w, STAMP] != now:
-            length += 1
-            up = nodes[w, PARENT]
-            if up == TERMINAL:
-                nodes[w, STAMP], nodes[w, DISTANCE] = now, 1
-                length -= 1
-            elif up == ORPHAN:
-                length = FAR
-                break
-            else:
-                w = arcs[up, HEAD]
-        if length == FAR:
-            continue
-        length += nodes[w, DISTANCE]
-        if length < nearest:
-            nearest, chosen = length, arc
-        w = v
-        while nodes[w, STAMP] != now:
-            nodes[w, STAMP], nodes[w, DISTANCE] = now, length
-            length -= 1
-            w = arcs[nodes[w, PARENT], HEAD]
-    if chosen == ORPHAN:
-        return False
-    nodes[u, PARENT], nodes[u, STAMP], nodes[u, DISTANCE] = chosen, now, nearest + 1
-    return True
-
-
-@inner
-def _settle_ties(n: int, n_rows: int, nodes: Any, arcs: Any, residual: Any, tiny: float, state: Any) -> None:
-    """Decide the open variables whose literals lie in different components of what is left of the graph."""
+def _build_graph(net: Any, room: Any, s: int) -> tuple[float, float, bool]:
+    """Nodes and arcs of E without its constant; returns the posiform's, the largest capacity, and whether it is doubled."""
+    starts, pairs, first_row, linear, coupling = net.starts, net.pairs, net.first_row, room.linear, room.coupling
+    nodes, arcs, residual, excess = room.flow.nodes, room.flow.arcs, room.flow.residual, room.flow.excess
+    v0, e0 = starts[s].variables, starts[s].pairs
+    n, n_pairs = starts[s + 1].variables - v0, starts[s + 1].pairs - e0
+    constant, scale, doubled = 0.0, 0.0, False
     for v in range(n):
-        for u in (v, n + v):
-            nodes[u, ORDER], nodes[u, COMPONENT] = 0, NOT_YET if state[v] == OPEN else OUTSIDE
+        excess[v] = -linear[v]
+    for e in range(n_pairs):
+        half = 0.5 * coupling[e]
+        excess[pairs[e0 + e].i] -= half
+        excess[pairs[e0 + e].j] -= half
+        if half > 0.0:
+            doubled = True
+            constant -= half
+        scale = max(scale, abs(half))
+
+    sides, n_rows = 2 if doubled else 1, 2 * n_pairs
+    for v in range(n):
+        constant -= max(excess[v], 0.0)
+        scale = max(scale, abs(excess[v]))
+        nodes[v].first = first_row[v0 + v] - first_row[v0]
+    if doubled:
+        for v in range(n):
+            excess[n + v] = -excess[v]
+            nodes[n + v].first = n_rows + nodes[v].first
+    nodes[sides * n].first = sides * n_rows
+    for e in range(n_pairs):
+        pair, capacity, crosses = pairs[e0 + e], 0.5 * abs(coupling[e]), 1 if coupling[e] > 0.0 else 0
+        for side in range(sides):
+            # The normal form is the same seen from either literal and either end, so all four arcs are alike.
+            other = side ^ crosses
+            one, back = side * n_rows + pair.row_i, other * n_rows + pair.row_j
+            arcs[one].head, arcs[back].head = other * n + pair.j, side * n + pair.i
+            arcs[one].reverse, arcs[back].reverse = back, one
+            residual[one] = capacity
+            residual[back] = capacity
+    return constant, scale, doubled
+
+
+@inner
+def _settle_ties(graph: Any, n: int, state: Any, tiny: float) -> None:
+    """Decide the open variables whose literals lie in different components of what is left of the doubled graph."""
+    nodes, arcs, residual = graph.parts, graph.arcs, graph.residual
+    n_rows = nodes[n].first
+    for u in range(2 * n):
+        nodes[u].component = NOT_YET if state[u % n] == OPEN else OUTSIDE
     # Every largest flow leaves the same components; the mean makes them mirror images in rounded numbers, too.
     for u in range(2 * n):
-        if nodes[u, COMPONENT] == NOT_YET:
-            for arc in range(nodes[u, FIRST], nodes[u + 1, FIRST]):
-                back = arcs[arc, REVERSE]
+        if nodes[u].component == NOT_YET:
+            for arc in range(nodes[u].first, nodes[u + 1].first):
+                back = arcs[arc].reverse
                 image = back - n_rows if back >= n_rows else back + n_rows
-                if arc < image and nodes[arcs[arc, HEAD], COMPONENT] == NOT_YET:
+                if arc < image and nodes[arcs[arc].head].component == NOT_YET:
                     mean = 0.5 * (residual[arc] + residual[image])
                     residual[arc], residual[image] = mean, mean
-    _components(2 * n, nodes, arcs, residual, tiny)
+    components(graph, 2 * n, tiny)
     for v in range(n):
-        if state[v] == OPEN and nodes[v, COMPONENT] != nodes[n + v, COMPONENT]:
-            state[v] = 1 if nodes[v, COMPONENT] < nodes[n + v, COMPONENT] else 0
+        if state[v] == OPEN and nodes[v].component != nodes[n + v].component:
+            state[v] = 1 if nodes[v].component < nodes[n + v].component else 0
 
 
 @inner
-def _components(n_nodes: int, nodes: Any, arcs: Any, residual: Any, tiny: float) -> None:
-    """Number the strongly connected components, each after all that it leads to (Tarjan's algorithm)."""
-    order, n_components, n_waiting = 0, 0, 0
-    for root in range(n_nodes):
-        if nodes[root, COMPONENT] != NOT_YET:
-            continue
-        depth = 0
-        nodes[0, CALLS] = root
-        while depth >= 0:
-            u = nodes[depth, CALLS]
-            if nodes[u, ORDER] == 0:
-                order += 1
-                nodes[u, ORDER], nodes[u, LOW], nodes[u, CURSOR] = order, order, nodes[u, FIRST]
-                nodes[n_waiting, WAITING] = u
-                n_waiting += 1
-            arc, end, entered = nodes[u, CURSOR], nodes[u + 1, FIRST], False
-            while arc < end:
-                v = arcs[arc, HEAD]
-                if nodes[v, COMPONENT] == NOT_YET and residual[arc] > tiny:
-                    if nodes[v, ORDER] == 0:
-                        # The arc is looked at again on the way back, when LOW of v is known.
-                        depth += 1
-                        nodes[depth, CALLS] = v
-                        entered = True
-                        break
-                    nodes[u, LOW] = min(nodes[u, LOW], nodes[v, LOW])
-                arc += 1
-            nodes[u, CURSOR] = arc
-            if entered:
-                continue
-            if nodes[u, LOW] == nodes[u, ORDER]:
-                v = -1
-                while v != u:
-                    n_waiting -= 1
-                    v = nodes[n_waiting, WAITING]
-                    nodes[v, COMPONENT] = n_components
-                n_components += 1
-            depth -= 1
-
-
-@inner
-def repair(
-    v0: int, first_row: Any, rows: Any, field: Any, coupling: Any, n_open: int, opened: Any, state: Any, tiny: float
-) -> None:
-    """Change the variable that gains most, of those listed, until none gains; field comes in as linear costs of E."""
+def repair(net: Any, room: Any, s: int, n_open: int, tiny: float) -> None:
+    """Change the variable that gains most, of those that were open, until none gains; overwrites room.linear."""
+    first_row, rows, v0, opened = net.first_row, net.rows, net.starts[s].variables, room.opened
+    field, coupling, state = room.linear, room.coupling, room.state
     for k in range(n_open):
         for r in range(first_row[v0 + opened[k]], first_row[v0 + opened[k] + 1]):
-            if state[rows[r, ROW_OTHER]] == 1:
-                field[opened[k]] += coupling[rows[r, ROW_PAIR]]
+            if state[rows[r].other] == 1:
+                field[opened[k]] += coupling[rows[r].pair]
     while True:
         # field is now what x_v = 1 costs in place of 0, given the others.
         best, chosen = tiny, -1
@@ -795,17 +484,18 @@ def repair(
         state[chosen] = 1 - state[chosen]
         sign = 1.0 if state[chosen] == 1 else -1.0
         for r in range(first_row[v0 + chosen], first_row[v0 + chosen + 1]):
-            field[rows[r, ROW_OTHER]] += sign * coupling[rows[r, ROW_PAIR]]
+            field[rows[r].other] += sign * coupling[rows[r].pair]
 
 
 @inner
-def energy(n: int, e0: int, n_pairs: int, pairs: Any, linear: Any, coupling: Any, state: Any) -> float:
-    """E of a labeling, without its constant."""
-    total = 0.0
-    for v in range(n):
+def energy(net: Any, room: Any, s: int) -> float:
+    """E of a labeling, room.state, without its constant."""
+    starts, pairs, linear, coupling, state = net.starts, net.pairs, room.linear, room.coupling, room.state
+    total, e0 = 0.0, starts[s].pairs
+    for v in range(starts[s + 1].variables - starts[s].variables):
         if state[v] == 1:
             total += linear[v]
-    for e in range(n_pairs):
-        if state[pairs[e0 + e, PAIR_I]] == 1 and state[pairs[e0 + e, PAIR_J]] == 1:
-            total += coupling[e]
+    for e in range(e0, starts[s + 1].pairs):
+        if state[pairs[e].i] == 1 and state[pairs[e].j] == 1:
+            total += coupling[e - e0]
     return total

@@ -29,14 +29,32 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
-from maxmargin.inference.contract import MapResult, Marginals, check_numbers, check_refusal, unbounded_result
-from maxmargin.jit import inner, kernel
+from maxmargin.inference.contract import (
+    MapResult,
+    Marginals,
+    check_numbers,
+    check_refusal,
+    room_per_structures,
+    unbounded_result,
+)
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import joint_state
 
 _EPSILON = float(np.finfo(np.float64).eps)
+
+
+class ClimbRoom(Struct):
+    """Room for the search of one example."""
+
+    #: By state: sums and numbers of forbidden terms.
+    sums: NDArray[np.float64]
+    forbidden: NDArray[np.int64]
+    #: By factor: its joint state under the labeling.
+    joint: NDArray[np.int64]
 
 
 class Greedy:
@@ -54,7 +72,8 @@ class Greedy:
         check_refusal(self, graphs)
         scores = check_numbers(graphs, scores)
         labels = np.empty(len(graphs.labels), np.int32)
-        _climb(graphs.arrays, scores.variables, scores.factors, labels)
+        with _room(graphs) as room:
+            _climb(graphs.arrays, room, scores.variables, scores.factors, labels)
         return unbounded_result(graphs, scores, labels)
 
     def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
@@ -64,70 +83,59 @@ class Greedy:
         )
 
 
+@room_per_structures
+def _room(graphs: FactorGraphs) -> ClimbRoom:
+    n, most_factors = graphs.arrays.largest.states, int(np.diff(graphs.arrays.structures.factors).max(initial=0))
+    return ClimbRoom(np.empty(n), np.empty(n, np.int64), np.empty(most_factors, np.int64))
+
+
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
 @kernel
-def _climb(g: Any, v_scores: Any, f_scores: Any, labels: Any) -> None:
+def _climb(g: Any, room: Any, v_scores: Any, f_scores: Any, labels: Any) -> None:
     """Labeling of every example, by best single changes from the variables' own best states."""
-    examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
-    scope, incident, v_kinds, f_kinds, slots = g.scope, g.incident, g.variable_kinds, g.factor_kinds, g.slots
-    most_factors = 0
+    examples, variables, sums, forbidden = g.examples, g.variables, room.sums, room.forbidden
     for m in range(len(examples) - 1):
-        most_factors = max(most_factors, examples[m + 1].factors - examples[m].factors)
-    sums, forbidden = np.empty(g.largest.states), np.empty(g.largest.states, np.int64)
-    # The joint state of each factor under the labeling.
-    joint = np.empty(most_factors, np.int64)
-    for m in range(len(examples) - 1):
-        s, first, states, tables = (
-            examples[m].structure,
-            examples[m].variables,
-            examples[m].states,
-            examples[m].tables,
-        )
-        v0, f0, n = structures[s].variables, structures[s].factors, examples[m + 1].variables - first
-        size = 0.0
-        for i in range(states, examples[m + 1].states):
+        s, n, size = examples[m].structure, examples[m + 1].variables - examples[m].variables, 0.0
+        v0, own = g.structures[s].variables, labels[examples[m].variables : examples[m + 1].variables]
+        own_v, own_f = v_scores[examples[m].states :], f_scores[examples[m].tables :]
+        for i in range(examples[m].states, examples[m + 1].states):
             size = max(size, _size(v_scores[i]))
-        for y in range(tables, examples[m + 1].tables):
+        for y in range(examples[m].tables, examples[m + 1].tables):
             size = max(size, _size(f_scores[y]))
-
-        for v in range(n):
-            at = states + variables[v0 + v].table
-            best = 0
-            for k in range(1, v_kinds[variables[v0 + v].template].entries):
-                if v_scores[at + k] > v_scores[at + best]:
-                    best = k
-            labels[first + v] = best
-        for c in range(examples[m + 1].factors - examples[m].factors):
-            joint[c] = joint_state(f0 + c, first, factors, scope, f_kinds, slots, labels)
+        _start(g, room.joint, s, n, own_v, own)
         fresh = False
         while True:
             v, k = -1, 0
             if fresh:
-                v, k = _best_change(n, v0, first, variables, v_kinds, size, labels, sums, forbidden)
+                v, k = _best_change(g, room, v0, size, own)
             if v < 0:
                 # None in sight: it is the end if the sums were computed afresh.
                 for u in range(n):
-                    _refresh(
-                        v0 + u, states, tables, variables, v_kinds, incident, v_scores, f_scores, labels[first + u], joint,
-                        sums, forbidden,
-                    )  # fmt: skip
+                    _refresh(g, room, v0 + u, own_v, own_f, own[u])
                 fresh = True
-                v, k = _best_change(n, v0, first, variables, v_kinds, size, labels, sums, forbidden)
+                v, k = _best_change(g, room, v0, size, own)
                 if v < 0:
                     break
-            _refresh(
-                v0 + v, states, tables, variables, v_kinds, incident, v_scores, f_scores, labels[first + v], joint, sums,
-                forbidden,
-            )  # fmt: skip
-            at = variables[v0 + v].table
-            lost, gain = _gain(at, labels[first + v], k, sums, forbidden)
+            _refresh(g, room, v0 + v, own_v, own_f, own[v])
+            lost, gain = _gain(variables[v0 + v].table, own[v], k, sums, forbidden)
             if lost > 0 or (lost == 0 and gain > _noise(variables[v0 + v].degree, size)):
-                _change(
-                    v, k, v0, f0, first, tables, variables, factors, scope, incident, f_kinds, slots, f_scores, labels, joint,
-                    sums, forbidden,
-                )  # fmt: skip
+                _change(g, room, s, v, k, own_f, own)
+
+
+@inner
+def _start(g: Any, joint: Any, s: int, n: int, v_scores: Any, labels: Any) -> None:
+    """The variables' own best states, and the joint states that they give factors."""
+    variables, kinds, v0, f0 = g.variables, g.variable_kinds, g.structures[s].variables, g.structures[s].factors
+    for v in range(n):
+        at, best = variables[v0 + v].table, 0
+        for k in range(1, kinds[variables[v0 + v].template].entries):
+            if v_scores[at + k] > v_scores[at + best]:
+                best = k
+        labels[v] = best
+    for c in range(g.structures[s + 1].factors - f0):
+        joint[c] = joint_state(f0 + c, 0, g.factors, g.scope, g.factor_kinds, g.slots, labels)
 
 
 @inner
@@ -148,15 +156,14 @@ def _gain(at: int, now: int, k: int, sums: Any, forbidden: Any) -> tuple[int, fl
 
 
 @inner
-def _best_change(
-    n: int, v0: int, first: int, variables: Any, v_kinds: Any, size: float, labels: Any, sums: Any, forbidden: Any
-) -> tuple[int, int]:
+def _best_change(g: Any, room: Any, v0: int, size: float, labels: Any) -> tuple[int, int]:
     """The best change: variable and state; variable -1 if none is an increase."""
+    variables, kinds, sums, forbidden = g.variables, g.variable_kinds, room.sums, room.forbidden
     best_v, best_k, best_lost, best_gain = -1, 0, 0, 0.0
-    for v in range(n):
-        at, now = variables[v0 + v].table, labels[first + v]
+    for v in range(len(labels)):
+        at, now = variables[v0 + v].table, labels[v]
         noise = _noise(variables[v0 + v].degree, size)
-        for k in range(v_kinds[variables[v0 + v].template].entries):
+        for k in range(kinds[variables[v0 + v].template].entries):
             lost, gain = _gain(at, now, k, sums, forbidden)
             if lost < best_lost or (lost == 0 and gain <= noise):
                 continue
@@ -167,19 +174,17 @@ def _best_change(
 
 
 @inner
-def _refresh(
-    v: int, states: int, tables: int, variables: Any, v_kinds: Any, incident: Any, v_scores: Any, f_scores: Any, now: int,
-    joint: Any, sums: Any, forbidden: Any,
-) -> None:  # fmt: skip
-    """Compute the sums of one variable afresh."""
-    at, n_states, row = variables[v].table, v_kinds[variables[v].template].entries, variables[v].neighbours
+def _refresh(g: Any, room: Any, v: int, v_scores: Any, f_scores: Any, now: int) -> None:
+    """Compute the sums of one variable, which is in the state now, afresh."""
+    incident, sums, forbidden, joint, variable = g.incident, room.sums, room.forbidden, room.joint, g.variables[v]
+    at, n_states, row = variable.table, g.variable_kinds[variable.template].entries, variable.neighbours
     for k in range(n_states):
-        score = v_scores[states + at + k]
+        score = v_scores[at + k]
         sums[at + k] = score if score > -np.inf else 0.0
         forbidden[at + k] = 0 if score > -np.inf else 1
-    for e in range(row, row + variables[v].degree):
+    for e in range(row, row + variable.degree):
         stride = incident[e].stride
-        base = tables + incident[e].table + joint[incident[e].factor] - now * stride
+        base = incident[e].table + joint[incident[e].factor] - now * stride
         for k in range(n_states):
             score = f_scores[base + k * stride]
             if score > -np.inf:
@@ -189,22 +194,25 @@ def _refresh(
 
 
 @inner
-def _change(
-    v: int, state: int, v0: int, f0: int, first: int, tables: int, variables: Any, factors: Any, scope: Any, incident: Any,
-    f_kinds: Any, slots: Any, f_scores: Any, labels: Any, joint: Any, sums: Any, forbidden: Any,
-) -> None:  # fmt: skip
+def _change(g: Any, room: Any, s: int, v: int, state: int, f_scores: Any, labels: Any) -> None:
     """Put variable v into another state, and update the sums of its neighbours; its own stay what they are."""
-    row, move = variables[v0 + v].neighbours, state - labels[first + v]
+    variables, factors, scope, incident, kinds, slots = (
+        g.variables, g.factors, g.scope, g.incident, g.factor_kinds, g.slots,
+    )  # fmt: skip
+    sums, forbidden, joint, v0, f0 = (
+        room.sums, room.forbidden, room.joint, g.structures[s].variables, g.structures[s].factors,
+    )  # fmt: skip
+    row, move = variables[v0 + v].neighbours, state - labels[v]
     for e in range(row, row + variables[v0 + v].degree):
         c, step = incident[e].factor, move * incident[e].stride
         t, members = factors[f0 + c].template, factors[f0 + c].neighbours
-        for j in range(f_kinds[t].arity):
+        for j in range(kinds[t].arity):
             u = scope[members + j]
             if u == v:
                 continue
-            slot = f_kinds[t].slots + j
+            slot = kinds[t].slots + j
             stride, at = slots[slot].stride, variables[v0 + u].table
-            base = tables + factors[f0 + c].table + joint[c] - labels[first + u] * stride
+            base = factors[f0 + c].table + joint[c] - labels[u] * stride
             for k in range(slots[slot].states):
                 before, after = f_scores[base + k * stride], f_scores[base + k * stride + step]
                 if before > -np.inf:
@@ -216,4 +224,4 @@ def _change(
                 else:
                     forbidden[at + k] += 1
         joint[c] += step
-    labels[first + v] = state
+    labels[v] = state

@@ -74,12 +74,7 @@ def improve(g: Any, v_scores: Any, f_scores: Any, labels: Any) -> None:
     scope, incident, v_kinds, kinds, slots = g.scope, g.incident, g.variable_kinds, g.factor_kinds, g.slots
     local = np.empty(g.largest.states)
     for m in range(len(examples) - 1):
-        s, first, states, tables = (
-            examples[m].structure,
-            examples[m].variables,
-            examples[m].states,
-            examples[m].tables,
-        )
+        s, first, states, tables = examples[m].structure, examples[m].variables, examples[m].states, examples[m].tables
         v0, f0 = structures[s].variables, structures[s].factors
         n = examples[m + 1].variables - first
         # Round and round, until n variables in a row have stayed.

@@ -31,7 +31,7 @@ from maxmargin.inference.contract import check_numbers, once_per_structures, rai
 from maxmargin.inference.trees import Trees, schedule
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import local_offsets
+from maxmargin.problems.layout import Largest, local_offsets
 
 
 class TopK(NamedTuple):
@@ -57,6 +57,41 @@ class Records(Struct):
     width: int
 
 
+class ListRoom(Struct):
+    """Room for the lists of one example, and for the heap that makes one of them."""
+
+    #: The list of a state of the example, best first, and one more, the list of the whole example; and how long they are.
+    value: NDArray[np.float64]
+    length: NDArray[np.int64]
+    #: The choices of the steps and of the roots, and a list that is being made.
+    back: NDArray[np.int32]
+    back_roots: NDArray[np.int32]
+    best: NDArray[np.float64]
+    rank_of: NDArray[np.int64]
+    #: The starts of a heap, joint states of a factor or states of a root: a score, and the lists to choose from.
+    score: NDArray[np.float64]
+    joint: NDArray[np.int32]
+    lists: NDArray[np.int64]
+    #: The entries of a heap in the order in which they came: value, start, ranks.
+    entry_value: NDArray[np.float64]
+    entry_start: NDArray[np.int64]
+    ranks: NDArray[np.int32]
+    heap: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, largest: Largest, records: Records, k: int) -> ListRoom:
+        """Room for k labelings of the largest example."""
+        n, states, n_lists = largest.variables, largest.states, records.width - 1
+        starts = max(largest.table, states)
+        entries = starts + k * n_lists
+        return cls(
+            np.empty((states + 1, k)), np.empty(states + 1, np.int64), np.empty(records.size * k, np.int32),
+            np.empty(3 * n * k, np.int32), np.empty(k), np.empty(n, np.int64), np.empty(starts), np.empty(starts, np.int32),
+            np.empty((starts, n_lists), np.int64), np.empty(entries), np.empty(entries, np.int64),
+            np.empty((entries, n_lists), np.int32), np.empty(entries, np.int64),
+        )  # fmt: skip
+
+
 def top_k(graphs: FactorGraphs, scores: Scores, k: int) -> TopK:
     """Find the k best allowed labelings of every example, or all of them if there are fewer.
 
@@ -73,17 +108,18 @@ def top_k(graphs: FactorGraphs, scores: Scores, k: int) -> TopK:
     refusal = Trees().refusal(graphs)
     if refusal is not None:
         raise DataError(refusal)
-    scores, a, k = check_numbers(graphs, scores), graphs.arrays, int(k)
+    scores, a, records, k = check_numbers(graphs, scores), graphs.arrays, _records(graphs), int(k)
     # Labels and scores of all examples, and the lists and records of the largest one.
     each = 4 * len(graphs.labels) + 16 * graphs.n_examples + 12 * int(a.largest.variables)
-    each += 8 * int(a.largest.states) + 4 * _records(graphs).size + 32 * _records(graphs).width
+    each += 8 * int(a.largest.states) + 4 * records.size + 32 * records.width
     if k * each > MOST_BYTES:
         raise TooLargeError(
             f"k={k} labelings of each of {graphs.n_examples} examples take {k * each} bytes; the limit is {MOST_BYTES} "
             "(maxmargin.inference.top_k.MOST_BYTES). Ask for fewer, or for fewer examples at a time."
         )
     labels = np.full((k, len(graphs.labels)), -1, np.int32)
-    _top_k(a.examples, a.largest, schedule(graphs), _records(graphs), scores.variables, scores.factors, k, labels)
+    room = ListRoom.of(a.largest, records, k)
+    _top_k(a.examples, schedule(graphs), records.first, room, scores.variables, scores.factors, labels)
     first = graphs.example_variables[:-1]
     found = labels[:, first].T >= 0
     if not found[:, 0].all():
@@ -112,89 +148,88 @@ def _records(graphs: FactorGraphs) -> Records:
 
 @kernel
 def _top_k(
-    examples: Any, largest: Any, schedule: Any, records: Any, v_scores: Any, f_scores: Any, k: int, labels: Any
+    examples: Any, schedule: Any, first_record: Any, room: Any, v_scores: Any, f_scores: Any, labels: Any
 ) -> None:
     """Labelings of all examples by rank; those that are not there stay as they are."""
-    first_step, first_root = schedule.first_step, schedule.first_root
-    steps, ends, roots = schedule.steps, schedule.ends, schedule.roots
-    first = records.first
-    n_variables, n_states = largest.variables, largest.states
-    # The list of a state of the example, and one more, the list of the whole example.
-    value, length = np.empty((n_states + 1, k)), np.empty(n_states + 1, np.int64)
-    back, back_roots = np.empty(records.size * k, np.int32), np.empty(3 * n_variables * k, np.int32)
-    # The starts of a heap, joint states of a factor or states of a root: a score, and the lists to choose from.
-    room, n_lists = max(largest.table, n_states), records.width - 1
-    score, joint, lists = np.empty(room), np.empty(room, np.int32), np.empty((room, n_lists), np.int64)
-    # The entries of a heap in the order in which they came: value, start, ranks.
-    room += k * n_lists
-    entry_value, entry_start, heap = np.empty(room), np.empty(room, np.int64), np.empty(room, np.int64)
-    ranks = np.empty((room, n_lists), np.int32)
-    best, rank_of = np.empty(k), np.empty(n_variables, np.int64)
-
+    value, length = room.value, room.length
     for m in range(len(examples) - 1):
-        s, states, tables = examples[m].structure, examples[m].states, examples[m].tables
+        s, states = examples[m].structure, examples[m].states
         for i in range(examples[m + 1].states - states):
             value[i, 0] = v_scores[states + i]
             length[i] = 1 if value[i, 0] > -np.inf else 0
-
-        for q in range(first_step[s], first_step[s + 1]):
-            at, parent, width = tables + steps[q].table, steps[q].parent, steps[q].end - steps[q].parent
-            to, n, stride = ends[parent].state, ends[parent].states, ends[parent].stride
-            for x in range(n):
-                n_starts = 0
-                for outer in range(0, steps[q].entries, n * stride):
-                    for y in range(outer + x * stride, outer + (x + 1) * stride):
-                        score[n_starts], joint[n_starts] = f_scores[at + y], y
-                        for e in range(width):
-                            state = (y // ends[parent + e].stride) % ends[parent + e].states
-                            lists[n_starts, e] = ends[parent + e].state + state
-                        n_starts += 1
-                length[to + x] = _best(
-                    k, n_starts, width, score, joint, lists, value, length, entry_value, entry_start, ranks, heap,
-                    best, back, (first[q] + x * (width + 1)) * k,
-                )  # fmt: skip
-                for c in range(length[to + x]):
-                    value[to + x, c] = best[c]
-
-        whole, r0 = n_states, first_root[s]
-        value[whole, 0], length[whole] = 0.0, 1
-        for r in range(r0, first_root[s + 1]):
-            for x in range(roots[r].states):
-                score[x], joint[x], lists[x, 0], lists[x, 1] = 0.0, x, whole, roots[r].state + x
-            length[whole] = _best(
-                k, roots[r].states, 2, score, joint, lists, value, length, entry_value, entry_start, ranks, heap,
-                best, back_roots, 3 * (r - r0) * k,
-            )  # fmt: skip
-            for c in range(length[whole]):
-                value[whole, c] = best[c]
-
-        v0 = examples[m].variables
-        for c in range(length[whole]):
-            rank = c
-            for r in range(first_root[s + 1] - 1, r0 - 1, -1):
-                record = 3 * ((r - r0) * k + rank)
-                labels[c, v0 + roots[r].variable] = back_roots[record]
-                rank, rank_of[roots[r].variable] = back_roots[record + 1], back_roots[record + 2]
-            for q in range(first_step[s + 1] - 1, first_step[s] - 1, -1):
-                parent, width = steps[q].parent, steps[q].end - steps[q].parent
-                v = ends[parent].variable
-                record = (first[q] + labels[c, v0 + v] * (width + 1)) * k + rank_of[v] * (width + 1)
-                y = back[record]
-                for e in range(width):
-                    v = ends[parent + e].variable
-                    labels[c, v0 + v] = (y // ends[parent + e].stride) % ends[parent + e].states
-                    rank_of[v] = back[record + 1 + e]
+        for q in range(schedule.first_step[s], schedule.first_step[s + 1]):
+            _send(schedule, first_record[q], room, q, f_scores, examples[m].tables)
+        _join_roots(schedule, room, s)
+        for rank in range(length[len(length) - 1]):
+            _read_labels(schedule, first_record, room, s, rank, labels[rank], examples[m].variables)
 
 
 @inner
-def _best(
-    k: int, n_starts: int, width: int, score: Any, joint: Any, lists: Any, value: Any, length: Any,
-    entry_value: Any, entry_start: Any, ranks: Any, heap: Any, best: Any, back: Any, to: int,
-) -> int:  # fmt: skip
-    """The up to k best sums score[i] + sum_e value[lists[i, e], rank_e], into best; how many there are.
+def _send(schedule: Any, record: int, room: Any, q: int, f_scores: Any, f_at: int) -> None:
+    """Replace the lists of the parent of step q; the example's scores of factors begin at f_scores[f_at]."""
+    step, ends, score, joint, lists = schedule.steps[q], schedule.ends, room.score, room.joint, room.lists
+    value, length, best, k = room.value, room.length, room.best, len(room.best)
+    at, parent, width = f_at + step.table, step.parent, step.end - step.parent
+    to, n, stride = ends[parent].state, ends[parent].states, ends[parent].stride
+    for x in range(n):
+        n_starts = 0
+        for outer in range(0, step.entries, n * stride):
+            for y in range(outer + x * stride, outer + (x + 1) * stride):
+                score[n_starts], joint[n_starts] = f_scores[at + y], y
+                for e in range(width):
+                    state = (y // ends[parent + e].stride) % ends[parent + e].states
+                    lists[n_starts, e] = ends[parent + e].state + state
+                n_starts += 1
+        length[to + x] = _best(room, n_starts, width, room.back, (record + x * (width + 1)) * k)
+        for c in range(length[to + x]):
+            value[to + x, c] = best[c]
+
+
+@inner
+def _join_roots(schedule: Any, room: Any, s: int) -> None:
+    """Make the list of the whole example, a root at a time."""
+    roots, score, joint, lists, best, k = schedule.roots, room.score, room.joint, room.lists, room.best, len(room.best)
+    value, length, whole, r0 = room.value, room.length, len(room.length) - 1, schedule.first_root[s]
+    value[whole, 0], length[whole] = 0.0, 1
+    for r in range(r0, schedule.first_root[s + 1]):
+        for x in range(roots[r].states):
+            score[x], joint[x], lists[x, 0], lists[x, 1] = 0.0, x, whole, roots[r].state + x
+        length[whole] = _best(room, roots[r].states, 2, room.back_roots, 3 * (r - r0) * k)
+        for c in range(length[whole]):
+            value[whole, c] = best[c]
+
+
+@inner
+def _read_labels(schedule: Any, first_record: Any, room: Any, s: int, rank: int, labels: Any, first: int) -> None:
+    """Write the labeling of a rank into labels[first:], from the roots to the leaves."""
+    steps, ends, roots, first_step, first_root = (
+        schedule.steps, schedule.ends, schedule.roots, schedule.first_step, schedule.first_root,
+    )  # fmt: skip
+    back, back_roots, rank_of, k, r0 = room.back, room.back_roots, room.rank_of, len(room.best), schedule.first_root[s]
+    for r in range(first_root[s + 1] - 1, r0 - 1, -1):
+        record = 3 * ((r - r0) * k + rank)
+        labels[first + roots[r].variable] = back_roots[record]
+        rank, rank_of[roots[r].variable] = back_roots[record + 1], back_roots[record + 2]
+    for q in range(first_step[s + 1] - 1, first_step[s] - 1, -1):
+        parent, width = steps[q].parent, steps[q].end - steps[q].parent
+        v = ends[parent].variable
+        record = (first_record[q] + labels[first + v] * (width + 1)) * k + rank_of[v] * (width + 1)
+        y = back[record]
+        for e in range(width):
+            v = ends[parent + e].variable
+            labels[first + v] = (y // ends[parent + e].stride) % ends[parent + e].states
+            rank_of[v] = back[record + 1 + e]
+
+
+@inner
+def _best(room: Any, n_starts: int, width: int, back: Any, to: int) -> int:
+    """The up to k best sums score[i] + sum_e value[lists[i, e], rank_e], into room.best; how many there are.
 
     The choices, (joint[i], ranks), go to back[to:].
     """
+    score, joint, lists, value, length = room.score, room.joint, room.lists, room.value, room.length
+    entry_value, entry_start, ranks, heap = room.entry_value, room.entry_start, room.ranks, room.heap
+    best, k = room.best, len(room.best)
     n = 0
     for i in range(n_starts):
         total = score[i]

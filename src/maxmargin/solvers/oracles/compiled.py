@@ -17,16 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.inference.graph_cut import (
-    N_PAIR,
-    N_SINGLE,
-    N_VARIABLE,
-    OPEN,
-    Network,
-    polynomial,
-    relaxed_tables,
-    roof_dual,
-)
+from maxmargin.inference.graph_cut import OPEN, CutRoom, Network, polynomial, relaxed_marginals, roof_dual
 from maxmargin.inference.trees import Schedule, TreeRoom, max_product_one
 from maxmargin.jit import Struct, inner, inner_overload
 from maxmargin.problems.layout import Largest, joint_state
@@ -82,29 +73,13 @@ class CutOracle(Struct):
 
     def room(self, largest: Largest) -> CutRoom:
         """Room for the flow."""
-        n, pairs = largest.variables, self.network.most_pairs
-        return CutRoom(
-            np.empty(n), np.empty(n, np.int8), np.empty(pairs), np.empty((2 * n + 1, 8), np.int32),
-            np.empty((4 * pairs, 2), np.int32), np.empty(4 * pairs), np.empty(2 * n),
-        )  # fmt: skip
+        return CutRoom.of(largest, self.network)
 
 
 class Room(Struct):
     """Room for an oracle that needs none."""
 
     size: int
-
-
-class CutRoom(Struct):
-    """Room for the polynomial of an example, its labels, and the flow."""
-
-    linear: NDArray[np.float64]
-    state: NDArray[np.int8]
-    coupling: NDArray[np.float64]
-    nodes: NDArray[np.int32]
-    arcs: NDArray[np.int32]
-    residual: NDArray[np.float64]
-    excess: NDArray[np.float64]
 
 
 class Work(Struct):
@@ -291,36 +266,19 @@ def _plane_by_cuts(
 ) -> tuple[int, float]:
     if len(oracle.given.ell) > 0:
         return copy_plane(oracle.given, k, index, value, begin)  # type: ignore[no-any-return]
-    theta_v, theta_f, labels, mu, table, room = (
-        work.theta_v, work.theta_f, work.labels, work.mu_v, work.mu_f, work.room,
-    )  # fmt: skip
-    linear, coupling, state = room.linear, room.coupling, room.state
-    net, examples = oracle.network, batch.graphs.examples
-    starts, pairs, singles = net.starts, net.pairs, net.singles
+    theta_v, theta_f, labels, net, room = work.theta_v, work.theta_f, work.labels, oracle.network, work.room
+    s, state = batch.graphs.examples[m].structure, room.state
     fill_tables(batch, m, work.z, theta_v, theta_f)
-    s = examples[m].structure
-    n, e0 = examples[m + 1].variables - examples[m].variables, starts[s, N_PAIR]
-    n_pairs = starts[s + 1, N_PAIR] - e0
-    polynomial(
-        n, 0, 0, starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0, n_pairs, pairs, theta_v, theta_f, linear, coupling
-    )  # fmt: skip
-    roof_dual(
-        n, e0, n_pairs, pairs, starts[s, N_VARIABLE], net.first_row, linear, coupling, room.nodes, room.arcs, room.residual,
-        room.excess, state,
-    )  # fmt: skip
+    polynomial(net, room, s, theta_v, 0, theta_f, 0)
+    roof_dual(net, room, s)
     fractional = False
-    for v in range(n):
+    for v in range(net.starts[s + 1].variables - net.starts[s].variables):
         fractional = fractional or state[v] == OPEN
         labels[v] = state[v]
     if not fractional:
         return plane_of_labels(batch, m, labels, 0, work.tally, work.touched, index, value, begin)  # type: ignore[no-any-return]
-    for v in range(n):
-        share = 0.5 if state[v] == OPEN else float(state[v])
-        mu[2 * v], mu[2 * v + 1] = 1.0 - share, share
-    relaxed_tables(
-        starts[s, N_SINGLE], starts[s + 1, N_SINGLE], singles, e0, n_pairs, pairs, coupling, mu, 0, table, 0
-    )  # fmt: skip
-    return marginals_plane(batch, work, m, mu, table, index, value, begin)  # type: ignore[no-any-return]
+    relaxed_marginals(net, room, s, work.mu_v, 0, work.mu_f, 0)
+    return marginals_plane(batch, work, m, work.mu_v, work.mu_f, index, value, begin)  # type: ignore[no-any-return]
 
 
 def _plane_given(
