@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
@@ -46,7 +46,7 @@ from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import add_row
 from maxmargin.problems.layout import joint_state, joint_states_of, offsets
 from maxmargin.problems.statistics import project_example
-from maxmargin.solvers.core.run import Run, State
+from maxmargin.solvers.core.dual_run import DualRun, DualState
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.oracles.compiled import fill_tables, minus_truth
 from maxmargin.solvers.soft.bounds import dual_point, loss_augmented_scores
@@ -83,20 +83,15 @@ class Rules(Struct):
 
 
 @dataclass
-class DLPWState(State):
+class DLPWState(DualState):
     """All that DLPW needs to go on."""
 
-    point: Point
-    w_v: NDArray[np.float64]
-    w_f: NDArray[np.float64]
+    matrices = (*DualState.matrices, "average")
+
     average_v: NDArray[np.float64]
     average_f: NDArray[np.float64]
-    best_v: NDArray[np.float64]
-    best_f: NDArray[np.float64]
-    dual_v: NDArray[np.float64]
-    dual_f: NDArray[np.float64]
-    dual_linear: float = 0.0
-    n_steps: int = 0
+    point: Point
+    n_steps: int = field(default=0, kw_only=True)
 
     @property
     def nbytes(self) -> int:
@@ -150,12 +145,11 @@ def _is_positive(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, Real) and 0.0 < float(value) < math.inf
 
 
-class DLPWRun(Run[DLPWState]):
+class DLPWRun(DualRun[DLPWState]):
     """One run: the problem's arrays at hand, and the steps of the main loop."""
 
     state_type = DLPWState
     solver: DLPW
-    problem: FactorGraphs
 
     def __init__(self, solver: DLPW, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
@@ -176,12 +170,8 @@ class DLPWRun(Run[DLPWState]):
     def begin(self, earlier: DLPWState | None) -> DLPWState:
         """No messages and no weights, or those of an earlier run."""
         p = self.problem
-        w_v, w_f = p.working_weights()
-        now = DLPWState(
-            point=Point(*map(np.zeros, (self.starts[-1], p.example_states[-1], p.example_tables[-1]))),
-            w_v=w_v, w_f=w_f, average_v=w_v.copy(), average_f=w_f.copy(), best_v=w_v.copy(), best_f=w_f.copy(),
-            dual_v=w_v.copy(), dual_f=w_f.copy(),
-        )  # fmt: skip
+        point = Point(*map(np.zeros, (self.starts[-1], p.example_states[-1], p.example_tables[-1])))
+        now = DLPWState(**DLPWState.zeros(p), point=point)
         now.point.mu[p.state_starts() + p.labels] = 1.0
         now.point.table[joint_states_of(p.arrays, p.labels)] = 1.0
         if earlier is not None:
@@ -243,7 +233,9 @@ class DLPWRun(Run[DLPWState]):
             now.primal = min(last, average)
             best = (now.w_v, now.w_f) if last <= average else (now.average_v, now.average_f)
             now.best_v[:], now.best_f[:] = best
-        self.raise_dual(now)
+        d_v, d_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
+        linear = dual_point(self.batch, now.point, BoundRules(self.lam, 1.0, False), self.room, d_v, d_f)
+        self.raise_dual(now, linear, d_v, d_f)
         if not off_schedule:
             now.next_check = now.n_passes + max(1, now.n_passes // 5)
         now.monitor_seconds += jit.clock() - clock
@@ -260,27 +252,7 @@ class DLPWRun(Run[DLPWState]):
             self.problem.n_examples,
             self.threads,
         )  # fmt: skip
-        return self.regulariser(w_v, w_f) + float(self.g.weight @ hinge) / len(hinge)
-
-    def raise_dual(self, now: DLPWState) -> None:
-        """Move the best dual point towards the averaged marginals, repaired, as far as f grows (see SoftRun.raise_dual)."""
-        d_v, d_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
-        rise = -now.dual_linear + dual_point(
-            self.batch, now.point, BoundRules(self.lam, 1.0, False), self.room, d_v, d_f
-        )
-        d_v -= now.dual_v
-        d_f -= now.dual_f
-        slope = rise - self.lam * float(np.vdot(now.dual_v, d_v) + np.vdot(now.dual_f, d_f))
-        curvature = self.lam * float(np.vdot(d_v, d_v) + np.vdot(d_f, d_f))
-        step = 0.0 if slope <= 0.0 else min(1.0, slope / curvature) if curvature > 0.0 else 1.0
-        now.dual_v += step * d_v
-        now.dual_f += step * d_f
-        now.dual_linear += step * rise
-        now.dual = max(now.dual, now.dual_linear - self.regulariser(now.dual_v, now.dual_f))
-
-    def regulariser(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:
-        """lam/2 |w|^2."""
-        return self.lam / 2.0 * float(np.vdot(w_v, w_v) + np.vdot(w_f, w_f))
+        return self.regulariser(w_v, w_f) + self.mean(hinge)
 
     # -------------------------------------------------------------------------------------------- the outcome
 
