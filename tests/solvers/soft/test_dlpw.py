@@ -215,7 +215,7 @@ def test_pairs_are_tables_like_any_other(smoothing):
     assert solver.make_run(pairs, 0.5, 0, 1).only_pairs
     assert not solver.make_run(tables, 0.5, 0, 1).only_pairs
     np.testing.assert_allclose(one.weights, other.weights, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(one.state.table, other.state.table, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(one.state.point.table, other.state.point.table, rtol=1e-9, atol=1e-12)
     assert one.primal == pytest.approx(other.primal, rel=1e-9)
 
 
@@ -234,7 +234,7 @@ def test_a_checkpoint_continues_bit_for_bit(labels, tables, tmp_path, smoothing,
         assert (resumed.weights == whole.weights).all()
         assert (resumed.primal, resumed.dual) == (whole.primal, whole.dual)
         assert resumed.n_oracle_calls == whole.n_oracle_calls
-        assert (resumed.state.delta == whole.state.delta).all()
+        assert (resumed.state.point.delta == whole.state.point.delta).all()
         assert (resumed.state.average_v == whole.state.average_v).all()
 
 

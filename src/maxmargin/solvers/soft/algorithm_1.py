@@ -25,122 +25,140 @@ from maxmargin.problems.tables import slot_add, slot_sum
 
 @kernel
 def random_blocks(
-    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, mu: Any, table: Any, chosen_examples: Any, chosen_blocks: Any,
-    lam: float, rho: float,
+    batch: Any, w_v: Any, w_f: Any, dual: Any, chosen_examples: Any, chosen_blocks: Any, lam: float, rho: float, room: Any
 ) -> None:  # fmt: skip
     """One Frank-Wolfe step on each drawn block; block a of an example is variable a, or factor a - n."""
-    largest, n_examples = g.largest, len(g.weight)
-    buffer, moved = np.empty(largest.buffer), np.empty(largest.buffer)
-    value, delta = (
-        np.empty(max(largest.table, largest.states)),
-        np.empty(max(largest.slots, largest.states)),
-    )
-    examples, structures, weight, losses = g.examples, g.structures, g.weight, g.losses
-    variables, v_kinds, v_block, v_fixed, v_groups = (
-        g.variables,
-        g.variable_kinds,
-        g.variable_block,
-        g.variable_fixed,
-        g.variable_groups,
-    )
-    factors, f_kinds, f_block, f_fixed, f_groups = (
-        g.factors,
-        g.factor_kinds,
-        g.factor_block,
-        g.factor_fixed,
-        g.factor_groups,
-    )
-    scope, slots, incident, v_scores, f_scores = g.scope, g.slots, g.incident, g.variable_scores, g.factor_scores
+    g, side, other, moved = batch.graphs, batch.variables, batch.factors, room.moved
+    examples, weight = g.examples, g.weight
     for draw in range(len(chosen_examples)):
         m, a = chosen_examples[draw], chosen_blocks[draw]
-        unit = weight[m] / (lam * n_examples)
+        unit, s = weight[m] / (lam * len(weight)), examples[m].structure
         if unit == 0.0:
             continue
-        s, states, tables = examples[m].structure, examples[m].states, examples[m].tables
-        v0, f0 = structures[s].variables, structures[s].factors
         n = examples[m + 1].variables - examples[m].variables
-        if a < n:  # a variable: theta_i = loss + w.phi_i + sum_c delta_ci
-            q = structures[s].variable_groups
-            while v_groups[q].last <= a:
-                q += 1
-            row = examples[m].variable_row + v_groups[q].row
-            t, here = variables[v0 + a].template, states + variables[v0 + a].table
-            start, size, degree = v_kinds[t].start, v_kinds[t].entries, variables[v0 + a].degree
-            first, last = _block_range(v_block, start, size)
-            score_row(v_features, row, w_v, first, last, buffer, 0)
-            for k in range(size):
-                delta[k] = -degree * mu[here + k]
-            for e in range(variables[v0 + a].neighbours, variables[v0 + a].neighbours + degree):
-                slot_sum(table, tables + incident[e].table, incident[e].outer, size, incident[e].stride, delta, 0)
-            for k in range(size):
-                b = v_block[start + k]
-                value[k] = (
-                    v_fixed[start + k] + losses[here + k] + delta[k] / rho + (buffer[b - first] if b >= 0 else 0.0)
-                )
-                if len(v_scores) > 0:
-                    value[k] += v_scores[here + k]
-            own, block, marginal, squares = unit * v_features.squared_norms[row], v_block, mu, float(degree)
-        else:  # a factor: theta_c = w.phi_c - sum_i delta_ci
-            c = a - n
-            q = structures[s].factor_groups
-            while f_groups[q].last <= c:
-                q += 1
-            row = examples[m].factor_row + f_groups[q].row
-            t, here = factors[f0 + c].template, tables + factors[f0 + c].table
-            start, size = f_kinds[t].start, f_kinds[t].entries
-            first, last = _block_range(f_block, start, size)
-            score_row(f_features, row, w_f, first, last, buffer, 0)
-            for y in range(size):
-                b = f_block[start + y]
-                value[y] = f_fixed[start + y] + (buffer[b - first] if b >= 0 else 0.0)
-                if len(f_scores) > 0:
-                    value[y] += f_scores[here + y]
-            for j in range(f_kinds[t].arity):
-                z = f_kinds[t].slots + j
-                state = states + variables[v0 + scope[factors[f0 + c].neighbours + j]].table
-                for k in range(slots[z].states):
-                    delta[k] = -mu[state + k]
-                slot_sum(table, here, slots[z].outer, slots[z].states, slots[z].stride, delta, 0)
-                slot_add(value, 0, slots[z].outer, slots[z].states, slots[z].stride, delta, 0, -1.0 / rho)
-            own, block, marginal, squares = unit * f_features.squared_norms[row], f_block, table, 0.0
+        if a < n:
+            v = side.first_member[s] + a
+            row, first, last = _score_member(side, m, s, a, w_v, room.z)
+            _variable_scores(g, dual, room, m, v, first, rho)
+            own = unit * side.features.squared_norms[row]
+            gamma = _step(g, side, dual.mu, room, m, v, own, rho, False)
+            if gamma > 0.0:
+                add_row(side.features, row, w_v, first, last, moved, 0, -gamma * unit)
+        else:
+            c = other.first_member[s] + a - n
+            row, first, last = _score_member(other, m, s, a - n, w_f, room.z)
+            _factor_scores(g, dual, room, m, c, first, rho)
+            own = unit * other.features.squared_norms[row]
+            gamma = _step(g, other, dual.table, room, m, c, own, rho, True)
+            if gamma > 0.0:
+                add_row(other.features, row, w_f, first, last, moved, 0, -gamma * unit)
 
-        best, high = 0, -np.inf
-        for y in range(size):
-            if value[y] > high:
-                best, high = y, value[y]
-        ascent = 0.0
-        for y in range(size):
-            if marginal[here + y] > 0.0:
-                ascent += marginal[here + y] * (high - value[y])
-        if ascent <= 0.0:
-            continue
-        for b in range(last - first):
-            moved[b] = 0.0
-        for y in range(size):
-            value[y] = (1.0 if y == best else 0.0) - marginal[here + y]  # the direction, from here on
-            if block[start + y] >= 0:
-                moved[block[start + y] - first] += value[y]
-        curvature = 0.0
-        for b in range(last - first):
-            curvature += own * moved[b] * moved[b]
-        if a < n:
-            for k in range(size):
-                curvature += squares / rho * value[k] * value[k]
-        else:
-            for j in range(f_kinds[t].arity):
-                z = f_kinds[t].slots + j
-                for k in range(slots[z].states):
-                    delta[k] = 0.0
-                slot_sum(value, 0, slots[z].outer, slots[z].states, slots[z].stride, delta, 0)
-                for k in range(slots[z].states):
-                    curvature += delta[k] * delta[k] / rho
-        gamma = min(1.0, ascent / curvature) if curvature > 0.0 else 1.0
-        for y in range(size):
-            marginal[here + y] += gamma * value[y]
-        if a < n:
-            add_row(v_features, row, w_v, first, last, moved, 0, -gamma * unit)
-        else:
-            add_row(f_features, row, w_f, first, last, moved, 0, -gamma * unit)
+
+@inner
+def _score_member(side: Any, m: int, s: int, a: int, weights: Any, z: Any) -> tuple[int, int, int]:
+    """Learned scores of the blocks of member a of example m, of structure s; returns its row and its range of blocks."""
+    groups, kind, q = side.groups, side.kinds[side.members[side.first_member[s] + a].template], side.first_group[s]
+    while groups[q].last <= a:
+        q += 1
+    row = side.first_row[m] + groups[q].row
+    first, last = _block_range(side.block, kind.start, kind.entries)
+    score_row(side.features, row, weights, first, last, z, 0)
+    return row, first, last
+
+
+@inner
+def _variable_scores(g: Any, dual: Any, room: Any, m: int, v: int, first: int, rho: float) -> None:
+    """theta_i = loss + w.phi_i + sum_c delta_ci, into value."""
+    kind, incident, blocks, scores, mu = (
+        g.variable_kinds[g.variables[v].template],
+        g.incident,
+        g.variable_block,
+        g.variable_scores,
+        dual.mu,
+    )
+    value, delta, z, start, size = room.value, room.delta, room.z, kind.start, kind.entries
+    here, degree, edge = g.examples[m].states + g.variables[v].table, g.variables[v].degree, g.variables[v].neighbours
+    for k in range(size):
+        delta[k] = -degree * mu[here + k]
+    for e in range(edge, edge + degree):
+        tab = g.examples[m].tables + incident[e].table
+        slot_sum(dual.table, tab, incident[e].outer, size, incident[e].stride, delta, 0)
+    for k in range(size):
+        b = blocks[start + k]
+        learned = z[b - first] if b >= 0 else 0.0
+        value[k] = g.variable_fixed[start + k] + g.losses[here + k] + delta[k] / rho + learned
+        if len(scores) > 0:
+            value[k] += scores[here + k]
+
+
+@inner
+def _factor_scores(g: Any, dual: Any, room: Any, m: int, c: int, first: int, rho: float) -> None:
+    """theta_c = w.phi_c - sum_i delta_ci, into value."""
+    kind, slots, blocks, scores, mu = (
+        g.factor_kinds[g.factors[c].template],
+        g.slots,
+        g.factor_block,
+        g.factor_scores,
+        dual.mu,
+    )
+    value, delta, z, start, at = room.value, room.delta, room.z, kind.start, g.factors[c].neighbours
+    here, v0 = g.examples[m].tables + g.factors[c].table, g.structures[g.examples[m].structure].variables
+    for y in range(kind.entries):
+        b = blocks[start + y]
+        value[y] = g.factor_fixed[start + y] + (z[b - first] if b >= 0 else 0.0)
+        if len(scores) > 0:
+            value[y] += scores[here + y]
+    for j in range(kind.arity):
+        slot = slots[kind.slots + j]
+        state = g.examples[m].states + g.variables[v0 + g.scope[at + j]].table
+        for k in range(slot.states):
+            delta[k] = -mu[state + k]
+        slot_sum(dual.table, here, slot.outer, slot.states, slot.stride, delta, 0)
+        slot_add(value, 0, slot.outer, slot.states, slot.stride, delta, 0, -1.0 / rho)
+
+
+@inner
+def _step(
+    g: Any, side: Any, marginal: Any, room: Any, m: int, member: int, own: float, rho: float, is_factor: bool
+) -> float:
+    """Move a block towards the vertex of its best state; returns how far, with the direction's blocks in `moved`."""
+    kind, slots, blocks, value, delta, moved = (
+        side.kinds[side.members[member].template], g.slots, side.block, room.value, room.delta, room.moved,
+    )  # fmt: skip
+    here, start, size = side.first_score[m] + side.members[member].table, kind.start, kind.entries
+    first, last = _block_range(blocks, start, size)
+    best, high, ascent, curvature = 0, -np.inf, 0.0, 0.0
+    for y in range(size):
+        if value[y] > high:
+            best, high = y, value[y]
+    for y in range(size):
+        if marginal[here + y] > 0.0:
+            ascent += marginal[here + y] * (high - value[y])
+    if ascent <= 0.0:
+        return 0.0
+    for b in range(last - first):
+        moved[b] = 0.0
+    for y in range(size):
+        value[y] = (1.0 if y == best else 0.0) - marginal[here + y]  # the direction, from here on
+        if blocks[start + y] >= 0:
+            moved[blocks[start + y] - first] += value[y]
+    for b in range(last - first):
+        curvature += own * moved[b] * moved[b]
+    if is_factor:
+        for j in range(kind.arity):
+            slot = slots[kind.slots + j]
+            for k in range(slot.states):
+                delta[k] = 0.0
+            slot_sum(value, 0, slot.outer, slot.states, slot.stride, delta, 0)
+            for k in range(slot.states):
+                curvature += delta[k] * delta[k] / rho
+    else:
+        for k in range(size):
+            curvature += side.members[member].degree / rho * value[k] * value[k]
+    gamma = min(1.0, ascent / curvature) if curvature > 0.0 else 1.0
+    for y in range(size):
+        marginal[here + y] += gamma * value[y]
+    return gamma
 
 
 @inner

@@ -21,9 +21,10 @@ def can_couple(arrays: GraphArrays, n_factor_features: int) -> bool:
 
 
 @kernel
-def couple_pairs(g: Any, feature: float, w_f: Any, mu: Any, table: Any, lam: float) -> None:
+def couple_pairs(g: Any, dual: Any, feature: float, w_f: Any, lam: float) -> None:
     """Set all tables, which must hold the truth, and w_f, which must be 0; `feature` is the factors' constant feature."""
     examples, structures, weight, factors, pairs = g.examples, g.structures, g.weight, g.factors, g.pairs
+    mu, table = dual.mu, dual.table
     for m in range(len(weight)):
         states, tables, f0 = examples[m].states, examples[m].tables, structures[examples[m].structure].factors
         unit = weight[m] / (lam * len(weight))

@@ -38,10 +38,9 @@ def is_single(problem: FactorGraphs) -> bool:
 
 
 @kernel
-def visit_single(
-    g: Any, features: Any, w: Any, mu: Any, order: Any, lam: float, smoothing: float, block_gap: Any
-) -> None:
+def visit_single(batch: Any, w: Any, dual: Any, order: Any, lam: float, smoothing: float) -> None:
     """Visit the examples in order: each variable goes to the maximum of its block."""
+    g, features, mu, block_gap = batch.graphs, batch.variables.features, dual.mu, dual.block_gap
     weight, losses, extra = g.weight, g.losses, g.variable_scores
     t = g.variables[g.structures[0].variables].template
     start, n_states = g.variable_kinds[t].start, g.variable_kinds[t].entries
@@ -89,8 +88,9 @@ def visit_single(
 
 
 @kernel
-def single_hinges(g: Any, features: Any, w: Any, begin: int, end: int, out: Any) -> None:
+def single_hinges(batch: Any, w: Any, begin: int, end: int, out: Any) -> None:
     """Hinges of examples begin to end - 1, into out[begin:end]."""
+    g, features = batch.graphs, batch.variables.features
     labels, losses, extra = g.labels, g.losses, g.variable_scores
     t = g.variables[g.structures[0].variables].template
     start, n_states = g.variable_kinds[t].start, g.variable_kinds[t].entries
@@ -111,8 +111,9 @@ def single_hinges(g: Any, features: Any, w: Any, begin: int, end: int, out: Any)
 
 
 @kernel
-def single_dual_point(g: Any, features: Any, mu: Any, lam: float, w: Any) -> float:
+def single_dual_point(batch: Any, mu: Any, lam: float, w: Any) -> float:
     """The weights of the marginals, into w; returns the linear part of f there."""
+    g, features = batch.graphs, batch.variables.features
     labels, losses, extra, weight = g.labels, g.losses, g.variable_scores, g.weight
     t = g.variables[g.structures[0].variables].template
     start, n_states = g.variable_kinds[t].start, g.variable_kinds[t].entries

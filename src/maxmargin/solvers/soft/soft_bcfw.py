@@ -55,8 +55,10 @@ from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.soft.algorithm_1 import random_blocks
 from maxmargin.solvers.soft.bounds import dual_point, hinges
 from maxmargin.solvers.soft.coupling import can_couple, couple_pairs
+from maxmargin.solvers.soft.messages import has_only_pairs
 from maxmargin.solvers.soft.single import is_single, single_dual_point, single_hinges, visit_single
-from maxmargin.solvers.soft.structured import Held, agreeing, hold, hold_truth, overlapping
+from maxmargin.solvers.soft.state import BoundRules, Dual, Room, Rules
+from maxmargin.solvers.soft.structured import ATOMS, agreeing, hold, hold_truth, overlapping
 from maxmargin.solvers.soft.visits import visit_examples
 
 #: Block gap over the cost of repair that a run steers to, and how far off it may be: from 1 to 9 all do about equally well.
@@ -81,22 +83,15 @@ _SINGLE_CONDITION, _SINGLE_STRONGEST = 0.3, 9.0
 class SoftState(ProximalState):
     """All that SoftBCFW needs to go on."""
 
-    mu: NDArray[np.float64]
-    table: NDArray[np.float64]
-    nu: NDArray[np.float64]
-    block_gap: NDArray[np.float64]
-    disagreement: NDArray[np.float64]
-    inside: NDArray[np.float64]
-    mass: NDArray[np.float64]
-    atoms: NDArray[np.int32]
+    point: Dual
     rho: float
     next_check: int = field(default=3, kw_only=True)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the dual state: marginals and multipliers."""
-        kept = self.mu, self.table, self.nu, self.inside, self.mass, self.atoms
-        return sum(one.nbytes for one in kept)
+        d = self.point
+        return sum(one.nbytes for one in (d.mu, d.table, d.nu, d.inside, d.mass, d.atoms))
 
 
 class SoftBCFW(Solver):
@@ -201,14 +196,15 @@ class SoftRun(ProximalRun[SoftState]):
 
     def __init__(self, solver: SoftBCFW, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.g = problem.arrays
-        self.v_features, self.f_features = problem.variable_features.arrays, problem.factor_features.arrays
+        self.g, self.batch, self.room = problem.arrays, problem.batch, Room.of(problem.arrays.largest)
         has_factors = bool(problem.example_factors[-1] > 0)
         self.soft = has_factors and not solver.multipliers and solver.rho_decay == 1.0
         self.certificate = "soft" if self.soft else "exact" if problem.is_forest else "relaxed"
         self.multipliers = has_factors and solver.multipliers
         self.has_factors = has_factors
-        self.held, self.overlapping = hold(problem), overlapping(problem)
+        self.only_pairs, self.overlapping, self.held = has_only_pairs(self.g), overlapping(problem), hold(problem)
+        #: What kernels are told of structured factors, which is nothing where there are none.
+        self.structured = (self.held,) if len(self.held.factors) else ()
         self.n_blocks = int(problem.example_variables[-1] + problem.example_factors[-1])
         # lam + kappa; Algorithm 1 stays as printed.
         self.step_lam = lam if solver.blocks == "random" else max(lam, min(self.easy_lam(), self.strongest * lam))
@@ -218,51 +214,41 @@ class SoftRun(ProximalRun[SoftState]):
     def truth(self) -> SoftState:
         """Line 1 of Algorithm 1: every marginal at the truth, w = 0."""
         p, n = self.problem, self.problem.n_examples
-        now = SoftState(
-            **ProximalState.zeros(p),
-            mu=np.zeros(int(p.example_states[-1])),
-            table=np.zeros(int(p.example_tables[-1])),
-            nu=np.zeros(int(p.example_messages[-1])),
+        ends = self.held.start[-1]
+        point = Dual(
+            mu=np.zeros(p.example_states[-1]), table=np.zeros(p.example_tables[-1]), nu=np.zeros(p.example_messages[-1]),
+            inside=np.zeros(ends.state), mass=np.zeros((ends.number, ATOMS)), atoms=np.zeros(ATOMS * ends.scope, np.int32),
             block_gap=np.ones(n), disagreement=np.zeros(n),
-            inside=np.zeros_like(self.held.inside), mass=np.zeros_like(self.held.mass), atoms=np.zeros_like(self.held.atoms),
-            rho=self.first_rho(), lam=self.lam,
         )  # fmt: skip
-        now.mu[p.state_starts() + p.labels] = 1.0
+        point.mu[p.state_starts() + p.labels] = 1.0
         entries = joint_states_of(p.arrays, p.labels)
-        now.table[entries[entries >= 0]] = 1.0
-        for held in self.structured(now):
-            hold_truth(self.g, held, now.table)
-        return now
-
-    def structured(self, now: SoftState) -> tuple[Held, ...]:
-        """What kernels are told of structured factors, which is nothing where there are none."""
-        return (self.held._replace(inside=now.inside, mass=now.mass, atoms=now.atoms),) if len(now.mass) else ()
+        point.table[entries[entries >= 0]] = 1.0
+        for held in self.structured:
+            hold_truth(self.g, held, point)
+        return SoftState(**ProximalState.zeros(p), point=point, rho=self.first_rho(), lam=self.lam)
 
     def begin(self, earlier: SoftState | None) -> SoftState:
         """Where the run begins: the truth, the marginals of an earlier run, or a short edgeless run."""
         now, n = self.truth(), self.problem.n_examples
         if earlier is not None:
-            if any(
-                getattr(earlier, name).shape != getattr(now, name).shape
-                for name in ("mu", "table", "nu", "w_v", "w_f", "atoms")
-            ):
+            old, new = earlier.point, now.point
+            pairs = [(getattr(old, name), getattr(new, name)) for name in ("mu", "table", "nu", "atoms")]
+            pairs += (earlier.w_v, now.w_v), (earlier.w_f, now.w_f)
+            if any(one.shape != other.shape for one, other in pairs):
                 raise OptionError(
                     "The earlier state belongs to a problem of another shape; start without it (warm_start=False)."
                 )
             # With a smaller lam, w = 1 / (lam M) sum (truth - mu) stays where it is if mu moves towards the truth in proportion.
             share = min(1.0, self.lam / earlier.lam)
-            now.mu += share * (earlier.mu - now.mu)
-            now.table += share * (earlier.table - now.table)
-            now.inside += share * (earlier.inside - now.inside)
+            new.mu[:] += share * (old.mu - new.mu)
+            new.table[:] += share * (old.table - new.table)
+            new.inside[:] += share * (old.inside - new.inside)
             # What mass the atoms lack is the truth's.
-            now.mass[:], now.atoms[:] = share * earlier.mass, earlier.atoms
-            now.nu[:] = earlier.nu
+            new.mass[:], new.atoms[:], new.nu[:] = share * old.mass, old.atoms, old.nu
             if isinstance(self.solver.rho, str):
                 now.rho = earlier.rho
-            dual_point(
-                self.g, self.v_features, self.f_features, now.mu, now.table, self.lam, now.rho, True, now.w_v, now.w_f,
-                *self.structured(now),
-            )  # fmt: skip
+            rules = BoundRules(self.lam, now.rho, True)
+            dual_point(self.batch, new, rules, self.room, now.w_v, now.w_f, *self.structured)
             # The centre at w(mu) leaves the weights where they are.
             now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
             now.last_v[:], now.last_f[:] = now.w_v, now.w_f
@@ -274,17 +260,17 @@ class SoftRun(ProximalRun[SoftState]):
             return now
         self.visit(now, nothing, edgeless=False)
         if self.multipliers and can_couple(self.g, now.w_f.shape[0]):
-            constant = math.sqrt(self.f_features.squared_norms[0])
+            constant = math.sqrt(self.batch.factors.features.squared_norms[0])
             nobody = self.g._replace(weight=self.g.weight[:0])
-            couple_pairs(nobody, constant, now.w_f, now.mu, now.table, self.step_lam)
+            couple_pairs(nobody, now.point, constant, now.w_f, self.step_lam)
             clock = jit.clock()
             for k in range(_EDGELESS_PASSES):
                 if asked_to_stop():
                     break
                 order = np.random.default_rng([self.seed, 1, k]).permutation(n)
                 self.visit(now, order, edgeless=True)
-            couple_pairs(self.g, constant, now.w_f, now.mu, now.table, self.step_lam)
-            now.block_gap[:], now.disagreement[:] = 1.0, 0.0
+            couple_pairs(self.g, now.point, constant, now.w_f, self.step_lam)
+            now.point.block_gap[:], now.point.disagreement[:] = 1.0, 0.0
             now.seconds += jit.clock() - clock
         return now
 
@@ -306,9 +292,9 @@ class SoftRun(ProximalRun[SoftState]):
     def easy_lam(self) -> float:
         """The regularisation at which R^2 / (lam M loss), the condition of coordinate ascent, is moderate."""
         p = self.problem
-        sides = [self.v_features.squared_norms.mean()] if p.variable_features.shape[1] else [0.0]
+        sides = [self.batch.variables.features.squared_norms.mean()] if p.variable_features.shape[1] else [0.0]
         if self.has_factors and p.n_factor_blocks:
-            sides.append(self.f_features.squared_norms.mean())
+            sides.append(self.batch.factors.features.squared_norms.mean())
         return float(max(sides)) / (self.condition * p.n_examples * self.mean_loss())
 
     def mean_loss(self) -> float:
@@ -344,29 +330,27 @@ class SoftRun(ProximalRun[SoftState]):
         """The examples of a pass, in random order."""
         if self.solver.sampling == "uniform" or now.n_passes == 0:
             return rng.permutation(self.problem.n_examples)
-        return rng.permutation(sample_by_gap(now.block_gap + now.disagreement, rng))
+        return rng.permutation(sample_by_gap(now.point.block_gap + now.point.disagreement, rng))
 
     def draw(self, now: SoftState, blocks: NDArray[np.int64]) -> None:
         """One step of Algorithm 1 on each of these blocks, numbered over all examples."""
         blocks_before = self.problem.example_variables + self.problem.example_factors
         chosen = np.searchsorted(blocks_before, blocks, side="right") - 1
-        random_blocks(
-            self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, chosen, blocks - blocks_before[chosen],
-            self.step_lam, now.rho,
-        )  # fmt: skip
+        places = blocks - blocks_before[chosen]
+        random_blocks(self.batch, now.w_v, now.w_f, now.point, chosen, places, self.step_lam, now.rho, self.room)
 
     def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
         """Visit the examples in order."""
-        visit_examples(
-            self.g, self.v_features, self.f_features, now.w_v, now.w_f, now.mu, now.table, now.nu, order, self.step_lam, now.rho,
-            self.solver.smoothing, 1 if edgeless else self.solver.sweeps, _TABLE_STEPS, self.multipliers and not edgeless,
-            edgeless, now.block_gap, now.disagreement, *self.structured(now),
+        rules = Rules(
+            self.step_lam, now.rho, self.solver.smoothing, 1 if edgeless else self.solver.sweeps, _TABLE_STEPS,
+            self.multipliers and not edgeless, edgeless,
         )  # fmt: skip
+        visit_examples(self.batch, now.w_v, now.w_f, now.point, order, rules, self.room, *self.structured)
 
     def balance(self, now: SoftState, repair_cost: float) -> None:
         """Steer rho so that block gap and the cost of disagreement stay in proportion; ever more gently, so that it settles."""
         gaps, rounds = now.history.get("gap", []), now.history.get("block_gap", [])
-        blocks, cost = self.mean(now.block_gap), max(repair_cost, 0.0) + self.mean(now.disagreement)
+        blocks, cost = self.mean(now.point.block_gap), max(repair_cost, 0.0) + self.mean(now.point.disagreement)
         ratio = blocks / cost / _BALANCE if blocks > 0.0 and cost > 0.0 else 1.0
         change = 1.0
         if now.n_passes > 60 and len(gaps) % 5 == 0 and gaps[-1] > 0.8 * gaps[-6]:
@@ -397,17 +381,17 @@ class SoftRun(ProximalRun[SoftState]):
         if not off_schedule:
             now.next_check = now.n_passes + _CENTRE_PASSES * max(1, now.n_passes // 21)
         now.monitor_seconds += jit.clock() - clock
-        now.write_line(block_gap=self.mean(now.block_gap), disagreement=self.mean(now.disagreement), **line)
+        gap, disagreement = self.mean(now.point.block_gap), self.mean(now.point.disagreement)
+        now.write_line(block_gap=gap, disagreement=disagreement, **line)
 
     def upper(self, now: SoftState, soft: bool) -> float:
         """The value g at the current weights and messages: for G_rho if soft, else for G."""
         hinge = np.empty(self.problem.n_examples)
-        gaps = now.block_gap + now.disagreement
-        enough = 0.05 * float(gaps.mean())
+        enough = 0.05 * float((now.point.block_gap + now.point.disagreement).mean())
+        rules = BoundRules(self.lam, now.rho, soft, 0 if soft else _POLISH, enough, self.only_pairs)
         run_shards(
             lambda begin, end: hinges(
-                self.problem.batch, now.w_v, now.w_f, now.mu, now.table, now.nu, now.rho,
-                0 if soft else _POLISH, soft, gaps, enough, begin, end, hinge, *self.structured(now),
+                self.batch, now.w_v, now.w_f, now.point, rules, Room.of(self.g.largest), begin, end, hinge, *self.structured
             ),
             self.problem.n_examples,
             self.threads,
@@ -417,15 +401,13 @@ class SoftRun(ProximalRun[SoftState]):
     def lower(self, now: SoftState, soft: bool) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """The linear part of f at the current marginals, repaired unless soft, and the weights w(mu) there."""
         r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
-        mu = now.mu
-        further: tuple[Any, ...] = self.structured(now)
+        point = now.point
+        further: tuple[Any, ...] = self.structured
         if further and not soft:
-            mu, usable = np.empty_like(now.mu), np.empty(self.problem.n_examples, np.bool_)
-            agreeing(self.g, *further, now.mu, mu, usable)
+            point, usable = point._replace(mu=np.empty_like(point.mu)), np.empty(self.problem.n_examples, np.bool_)
+            agreeing(self.g, self.held, now.point, point.mu, usable)
             further = (*further, usable)
-        linear = dual_point(
-            self.g, self.v_features, self.f_features, mu, now.table, self.lam, now.rho, soft, r_v, r_f, *further
-        )
+        linear = dual_point(self.batch, point, BoundRules(self.lam, now.rho, soft), self.room, r_v, r_f, *further)
         return linear, r_v, r_f
 
     def repair_cost(self, now: SoftState, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> float:
@@ -466,19 +448,17 @@ class SingleRun(SoftRun):
         n = self.problem.n_examples
         if self.solver.sampling == "uniform" or now.n_passes == 0:
             return in_runs(np.arange(n), rng)
-        return in_runs(np.flatnonzero((now.block_gap > 0.0) | (rng.random(n) < _SETTLED_SHARE)), rng)
+        return in_runs(np.flatnonzero((now.point.block_gap > 0.0) | (rng.random(n) < _SETTLED_SHARE)), rng)
 
     def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
         """Visit the examples in order."""
-        visit_single(
-            self.g, self.v_features, now.w_v, now.mu, order, self.step_lam, self.solver.smoothing, now.block_gap
-        )  # fmt: skip
+        visit_single(self.batch, now.w_v, now.point, order, self.step_lam, self.solver.smoothing)
 
     def upper(self, now: SoftState, soft: bool) -> float:
         """The value of P at the current weights."""
         hinge = np.empty(self.problem.n_examples)
         run_shards(
-            lambda begin, end: single_hinges(self.g, self.v_features, now.w_v, begin, end, hinge),
+            lambda begin, end: single_hinges(self.batch, now.w_v, begin, end, hinge),
             self.problem.n_examples,
             self.threads,
         )
@@ -487,4 +467,4 @@ class SingleRun(SoftRun):
     def lower(self, now: SoftState, soft: bool) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """The linear part of f at the current marginals, and the weights there."""
         r_v = np.empty_like(now.w_v)
-        return float(single_dual_point(self.g, self.v_features, now.mu, self.lam, r_v)), r_v, np.zeros_like(now.w_f)
+        return float(single_dual_point(self.batch, now.point.mu, self.lam, r_v)), r_v, np.zeros_like(now.w_f)

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.layout import local_offsets, offsets
+from maxmargin.problems.layout import Largest, local_offsets, offsets, record_type, records
 from maxmargin.problems.structured import (
     structured_max,
     structured_max_marginals,
@@ -59,29 +59,48 @@ _NO_REST = 1e-9
 #: Beliefs as far as this from 0 are of states that some factor forbids.
 _DEAD = 1e28
 
-# `factors`, a row per structured factor of each structure: the factor, where its states and its scope begin among the
-# example's structured factors, and its number among them. `start` (M+1 rows): the same three over all examples.
-H_FACTOR, H_STATE, H_SCOPE, H_NUMBER = range(4)
-E_STATE, E_SCOPE, E_NUMBER = range(3)
+#: `factors`, a row per structured factor of each structure: the factor, where its states and its scope begin among the example's
+#: structured factors, and its number among them. `start` (M+1 rows): the same three over all examples.
+HELD = record_type("factor", "state", "scope", "number")
+START = record_type("state", "scope", "number")
 
 
 class Held(Struct):
-    """What is kept of the structured factors of a batch."""
+    """Where things are of the structured factors of a batch; what is kept of them is part of the dual point (state.py)."""
 
     #: First row of `factors` of each structure.
     first: NDArray[np.int64]
-    factors: NDArray[np.int64]
-    start: NDArray[np.int64]
-    #: Marginals of the scopes' states.
-    inside: NDArray[np.float64]
-    #: (factors, ATOMS).
-    mass: NDArray[np.float64]
-    #: Labels of each factor's atoms, one atom after the other.
-    atoms: NDArray[np.int32]
+    factors: Any
+    start: Any
+
+
+class ScopeRoom(Struct):
+    """Room for one structured factor."""
+
+    labels: NDArray[np.int32]
+    other: NDArray[np.int32]
+    order: NDArray[np.int64]
+    work: NDArray[np.float64]
+    #: Of its variables' states: scores, max-marginals, and a direction; of its parameters: a direction, and statistics.
+    unary: NDArray[np.float64]
+    most: NDArray[np.float64]
+    d_mu: NDArray[np.float64]
+    d_f: NDArray[np.float64]
+    spare: NDArray[np.float64]
+    #: In statistics coordinates, and zero between uses.
+    sums: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, largest: Largest) -> ScopeRoom:
+        """Room for the largest factor."""
+        size = 2 * largest.slots + largest.table + 2
+        whole = (np.empty(size, kind) for kind in (np.int32, np.int32, np.int64))
+        parts: tuple[Any, ...] = (*whole, *np.empty((6, size)), np.zeros(2 * largest.buffer))
+        return cls(*parts)
 
 
 def hold(graphs: FactorGraphs) -> Held:
-    """Room for the structured factors of a batch, all at 0."""
+    """Find the structured factors of a batch."""
     a = graphs.arrays
     kind = a.factors.template
     chosen = np.flatnonzero(a.factor_kinds[kind].kind != TABLE)
@@ -92,11 +111,8 @@ def hold(graphs: FactorGraphs) -> Held:
     scope, scopes = local_offsets(a.factor_kinds[kind[chosen]].arity, counts)
     number, numbers = local_offsets(np.ones_like(chosen), counts)
     local = chosen - np.repeat(a.structures[:-1].factors, counts)
-    start = np.stack([offsets(one[graphs.structure_of]) for one in (states, scopes, numbers)], axis=1)
-    return Held(
-        first, np.stack([local, state, scope, number], axis=1), start, np.zeros(start[-1, E_STATE]),
-        np.zeros((start[-1, E_NUMBER], ATOMS)), np.zeros(ATOMS * start[-1, E_SCOPE], np.int32),
-    )  # fmt: skip
+    start = records(START, *(offsets(one[graphs.structure_of]) for one in (states, scopes, numbers)))
+    return Held(first, records(HELD, local, state, scope, number), start)
 
 
 def overlapping(graphs: FactorGraphs) -> bool:
@@ -113,91 +129,111 @@ def overlapping(graphs: FactorGraphs) -> bool:
 
 
 @kernel
-def hold_truth(g: Any, held: Any, table: Any) -> None:
-    """Every structured factor at the truth: marginals, statistics (into table) and one atom."""
+def hold_truth(g: Any, held: Any, dual: Any) -> None:
+    """Every structured factor at the truth: marginals, statistics (in place of a table) and one atom."""
     examples, structures, factors, scope, kinds, slots = (
         g.examples, g.structures, g.factors, g.scope, g.factor_kinds, g.slots,
     )  # fmt: skip
-    structured, labels, largest = g.structured, g.labels, g.largest
-    first, rows, start, inside, mass, atoms = held.first, held.factors, held.start, held.inside, held.mass, held.atoms
-    own = np.empty(largest.slots, np.int32)
+    first, rows, start, inside, mass, atoms = held.first, held.factors, held.start, dual.inside, dual.mass, dual.atoms
+    labels, own = g.labels, np.empty(g.largest.slots, np.int32)
     for m in range(len(examples) - 1):
         s = examples[m].structure
         for r in range(first[s], first[s + 1]):
-            c = structures[s].factors + rows[r, H_FACTOR]
+            c = structures[s].factors + rows[r].factor
             t, at = factors[c].template, factors[c].neighbours
-            here, atom = start[m, E_STATE] + rows[r, H_STATE], ATOMS * (start[m, E_SCOPE] + rows[r, H_SCOPE])
+            here, atom = start[m].state + rows[r].state, ATOMS * (start[m].scope + rows[r].scope)
             for j in range(kinds[t].arity):
                 own[j] = labels[examples[m].variables + scope[at + j]]
                 atoms[atom + j] = own[j]
                 inside[here + slots[kinds[t].slots + j].delta + own[j]] = 1.0
-            mass[start[m, E_NUMBER] + rows[r, H_NUMBER], 0] = 1.0
-            structured_statistics(t, kinds, slots, structured, own, table, examples[m].tables + factors[c].table)
+            mass[start[m].number + rows[r].number, 0] = 1.0
+            structured_statistics(t, kinds, slots, g.structured, own, dual.table, examples[m].tables + factors[c].table)
 
 
 @inner
 def sweep_structured(
-    m: int, s: int, example: Any, group: Any, v0: int, f0: int, variables: Any, v_kinds: Any, v_fixed: Any, v_scores: Any,
-    factors: Any, scope: Any, kinds: Any, slots: Any, structured: Any, blocks: Any, fixed: Any, scores: Any, own: float, rho: float,
-    smoothing: float, measure: bool, move_nu: bool, mu: Any, table: Any, nu: Any, first: Any, rows: Any, start: Any,
-    inside: Any, mass: Any, atoms: Any, buffer: Any, moved: Any, message: Any, theta: Any, delta: Any, unary: Any, d_f: Any,
-    d_mu: Any, values: Any, sums: Any, spare: Any, labels: Any, other: Any, work: Any, order: Any, figures: Any,
-) -> None:  # fmt: skip
-    """Improve each structured factor of a group and add its messages to its variables' sums."""
-    states = example.states
-    inverse, shift = 1.0 / rho, group.at - group.block
-    for r in range(first[s], first[s + 1]):
-        if not group.first <= rows[r, H_FACTOR] < group.last:
+    batch: Any, held: Any, dual: Any, rules: Any, room: Any, m: int, q: int, own: float, first: bool
+) -> None:
+    """Improve each structured factor of group q and add its messages to its variables' sums; `first` of the visit's sweeps."""
+    g, side, rows = batch.graphs, batch.factors, held.factors
+    figures, group, s = room.figures, side.groups[q], g.examples[m].structure
+    f0, shift = g.structures[s].factors, side.at + group.at - group.block
+    for r in range(held.first[s], held.first[s + 1]):
+        if not group.first <= rows[r].factor < group.last:
             continue
-        c = f0 + rows[r, H_FACTOR]
-        t, at, tab = factors[c].template, factors[c].neighbours, example.tables + factors[c].table
-        msg, here = example.messages + factors[c].message, start[m, E_STATE] + rows[r, H_STATE]
-        begin, size, arity, slot0 = kinds[t].start, kinds[t].entries, kinds[t].arity, kinds[t].slots
-        for p in range(size):
-            b = blocks[begin + p]
-            theta[p] = fixed[begin + p] + (buffer[shift + b] if b >= 0 else 0.0)
-            if len(scores) > 0:
-                theta[p] += scores[tab + p]
-        disagreement = 0.0
-        for j in range(arity):
-            n_states, z = slots[slot0 + j].states, slots[slot0 + j].delta
-            v = v0 + scope[at + j]
-            state, own_fixed = states + variables[v].table, v_kinds[variables[v].template].start
-            base = inside[here + z] - mu[state]
-            for k in range(n_states):
-                gone = inside[here + z + k] - mu[state + k]
-                to = gone * inverse
-                if k > 0:
-                    if move_nu:
-                        nu[msg + z - j + k - 1] += (gone - base) * inverse
-                    to += nu[msg + z - j + k - 1]
-                delta[z + k] = to
-                disagreement += abs(to * gone)
-                forbidden = v_fixed[own_fixed + k] == -np.inf or (len(v_scores) > 0 and v_scores[state + k] == -np.inf)
-                unary[z + k] = -np.inf if forbidden else -to - smoothing * inside[here + z + k]
-        gap = _improve(
-            t, tab, here, shift, begin, size, arity, slot0, kinds, slots, structured, blocks, own, inverse, smoothing, table,
-            inside, mass, start[m, E_NUMBER] + rows[r, H_NUMBER], atoms, ATOMS * (start[m, E_SCOPE] + rows[r, H_SCOPE]), buffer,
-            moved, theta, delta, unary, d_f, d_mu, values, sums, spare, labels, other, work, order,
-        )  # fmt: skip
-        if measure:
+        disagreement = _read_scores(batch, held, dual, rules, room, m, r, shift, rules.multipliers and first)
+        gap = _improve(batch, held, dual, rules, room, m, r, shift, own)
+        if first:
             figures[0] += gap
             figures[1] += disagreement
-        for j in range(arity):
-            state, z = variables[v0 + scope[at + j]].table, slots[slot0 + j].delta
-            for k in range(slots[slot0 + j].states):
-                message[state + k] += delta[z + k]
+        add_messages(g, room, s, f0 + rows[r].factor)
 
 
 @inner
-def _improve(
-    t: int, tab: int, here: int, shift: int, begin: int, size: int, arity: int, slot0: int, kinds: Any, slots: Any,
-    structured: Any, blocks: Any, own: float, inverse: float, smoothing: float, table: Any, inside: Any, mass: Any, number: int,
-    atoms: Any, atom: int, buffer: Any, moved: Any, theta: Any, delta: Any, unary: Any, d_f: Any, d_mu: Any, values: Any,
-    sums: Any, spare: Any, labels: Any, other: Any, work: Any, order: Any,
-) -> float:  # fmt: skip
+def add_messages(g: Any, room: Any, s: int, c: int) -> None:
+    """Add the messages of factor c to its variables' sums."""
+    variables, scope, slots, delta, message = g.variables, g.scope, g.slots, room.delta, room.message
+    v0, at, slot0 = g.structures[s].variables, g.factors[c].neighbours, g.factor_kinds[g.factors[c].template].slots
+    for j in range(g.factors[c].degree):
+        state, z = variables[v0 + scope[at + j]].table, slots[slot0 + j].delta
+        for k in range(slots[slot0 + j].states):
+            message[state + k] += delta[z + k]
+
+
+@inner
+def _read_scores(
+    batch: Any, held: Any, dual: Any, rules: Any, room: Any, m: int, r: int, shift: int, move_nu: bool
+) -> float:
+    """Write the scores of a factor's parameters, its messages and its variables' part of its scores; returns its disagreement."""
+    g, side, start = batch.graphs, batch.factors, held.start
+    example, row, variables, v_kinds, scope, slots = (
+        g.examples[m], held.factors[r], g.variables, g.variable_kinds, g.scope, g.slots,
+    )  # fmt: skip
+    v_fixed, v_scores, blocks, fixed, scores = g.variable_fixed, g.variable_scores, side.block, side.fixed, side.scores
+    mu, nu, inside, z_scores = dual.mu, dual.nu, dual.inside, room.z
+    theta, delta, unary = room.value, room.delta, room.structured.unary
+    inverse, smoothing, s = 1.0 / rules.rho, rules.smoothing, example.structure
+    v0, factor = g.structures[s].variables, side.members[g.structures[s].factors + row.factor]
+    kind, tab, msg = side.kinds[factor.template], example.tables + factor.table, example.messages + factor.message
+    here, at, slot0, begin = start[m].state + row.state, factor.neighbours, kind.slots, kind.start
+    for p in range(kind.entries):
+        b = blocks[begin + p]
+        theta[p] = fixed[begin + p] + (z_scores[shift + b] if b >= 0 else 0.0)
+        if len(scores) > 0:
+            theta[p] += scores[tab + p]
+    disagreement = 0.0
+    for j in range(kind.arity):
+        z, v = slots[slot0 + j].delta, v0 + scope[at + j]
+        state, own_fixed = example.states + variables[v].table, v_kinds[variables[v].template].start
+        base = inside[here + z] - mu[state]
+        for k in range(slots[slot0 + j].states):
+            gone = inside[here + z + k] - mu[state + k]
+            to = gone * inverse
+            if k > 0:
+                if move_nu:
+                    nu[msg + z - j + k - 1] += (gone - base) * inverse
+                to += nu[msg + z - j + k - 1]
+            delta[z + k] = to
+            disagreement += abs(to * gone)
+            forbidden = v_fixed[own_fixed + k] == -np.inf or (len(v_scores) > 0 and v_scores[state + k] == -np.inf)
+            unary[z + k] = -np.inf if forbidden else -to - smoothing * inside[here + z + k]
+    return disagreement
+
+
+@inner
+def _improve(batch: Any, held: Any, dual: Any, rules: Any, room: Any, m: int, r: int, shift: int, own: float) -> float:
     """Up to _STEPS steps on one factor, each towards the best labeling from the worst; returns the gap before them."""
-    last = slot0 + arity - 1
+    g, side, start, row, own_room = batch.graphs, batch.factors, held.start, held.factors[r], room.structured
+    kinds, slots, blocks, structured = side.kinds, g.slots, side.block, g.structured
+    table, inside, mass, theta, delta, z, moved = (
+        dual.table, dual.inside, dual.mass, room.value, room.delta, room.z, room.moved,
+    )  # fmt: skip
+    labels, unary, d_f, d_mu, sums = own_room.labels, own_room.unary, own_room.d_f, own_room.d_mu, own_room.sums
+    inverse, smoothing, s = 1.0 / rules.rho, rules.smoothing, g.examples[m].structure
+    factor = side.members[g.structures[s].factors + row.factor]
+    t, tab, here = factor.template, g.examples[m].tables + factor.table, start[m].state + row.state
+    number, atom = start[m].number + row.number, ATOMS * (start[m].scope + row.scope)
+    begin, size, last = kinds[t].start, kinds[t].entries, kinds[t].slots + kinds[t].arity - 1
     n_inside = slots[last].delta + slots[last].states
     opening, gap = 0.0, 0.0
     for step_number in range(_STEPS):
@@ -208,50 +244,13 @@ def _improve(
         for i in range(n_inside):
             if inside[here + i] != 0.0:
                 mean += unary[i] * inside[here + i]
-        # The worst of the atoms, and of what is not remembered (ATOMS).
-        worst, low, rest, left = -1, np.inf, 1.0, mean
-        for a in range(ATOMS):
-            if mass[number, a] > 0.0:
-                for j in range(arity):
-                    labels[j] = atoms[atom + a * arity + j]
-                values[a] = structured_score(t, kinds, slots, structured, theta, 0, labels, work)
-                for j in range(arity):
-                    values[a] += unary[slots[slot0 + j].delta + labels[j]]
-                rest -= mass[number, a]
-                left -= mass[number, a] * values[a]
-                if values[a] < low:
-                    worst, low = a, values[a]
-        if rest > _NO_REST and left / rest < low:
-            worst, low = ATOMS, left / rest
-        high = structured_max(t, kinds, slots, structured, unary, theta, 0, labels, work, order)
+        worst, low, rest = _worst(g, dual, room, t, number, atom, mean)
+        high = structured_max(t, kinds, slots, structured, unary, theta, 0, labels, own_room.work, own_room.order)
         if step_number == 0:
             opening, gap = high - low, high - mean
         if not high - low > 1e-15 or high - low < 0.1 * opening:
             break
-
-        # The direction, from the worst to the labels at hand.
-        structured_statistics(t, kinds, slots, structured, labels, d_f, 0)
-        for i in range(n_inside):
-            d_mu[i] = 0.0
-        for j in range(arity):
-            d_mu[slots[slot0 + j].delta + labels[j]] = 1.0
-        most = rest
-        if worst == ATOMS:
-            for p in range(size):
-                d_f[p] -= table[tab + p] / rest
-            for i in range(n_inside):
-                d_mu[i] -= inside[here + i] / rest
-            for a in range(ATOMS):
-                if mass[number, a] > 0.0:
-                    _add_atom(
-                        t, kinds, slots, structured, arity, slot0, atoms, atom + a * arity, mass[number, a] / rest, size, d_f,
-                        d_mu, spare, other,
-                    )  # fmt: skip
-        else:
-            most = mass[number, worst]
-            _add_atom(
-                t, kinds, slots, structured, arity, slot0, atoms, atom + worst * arity, -1.0, size, d_f, d_mu, spare, other
-            )  # fmt: skip
+        most = _direction(g, dual, own_room, t, tab, here, number, atom, worst, rest)
         # Parameters may share a block, where what moves adds up.
         curvature = 0.0
         for p in range(size):
@@ -268,7 +267,7 @@ def _improve(
             b = blocks[begin + p]
             if b >= 0:
                 theta[p] -= own * step * sums[shift + b]
-                buffer[shift + b] -= own * step * d_f[p]
+                z[shift + b] -= own * step * d_f[p]
                 moved[shift + b] += step * d_f[p]
         for p in range(size):
             if blocks[begin + p] >= 0:
@@ -279,28 +278,75 @@ def _improve(
             unary[i] -= step * (inverse + smoothing) * d_mu[i]
         if worst < ATOMS:
             mass[number, worst] = mass[number, worst] - step if step < most else 0.0
-        _remember(number, arity, labels, step, mass, atoms, atom)
+        _remember(dual, number, atom, kinds[t].arity, labels, step)
     return gap
 
 
 @inner
-def _add_atom(
-    t: int, kinds: Any, slots: Any, structured: Any, arity: int, slot0: int, atoms: Any, atom: int, scale: float, size: int,
-    d_f: Any, d_mu: Any, spare: Any, other: Any,
-) -> None:  # fmt: skip
-    """Add scale times the statistics and states of an atom to a direction."""
+def _worst(g: Any, dual: Any, room: Any, t: int, number: int, atom: int, mean: float) -> tuple[int, float, float]:
+    """The worst of a factor's atoms and of what is not remembered (ATOMS), its value, and the mass of what is not remembered."""
+    kinds, slots, mass, atoms, own = g.factor_kinds, g.slots, dual.mass, dual.atoms, room.structured
+    labels, unary, arity, slot0 = own.labels, own.unary, kinds[t].arity, kinds[t].slots
+    worst, low, rest, left = -1, np.inf, 1.0, mean
+    for a in range(ATOMS):
+        if mass[number, a] > 0.0:
+            for j in range(arity):
+                labels[j] = atoms[atom + a * arity + j]
+            value = structured_score(t, kinds, slots, g.structured, room.value, 0, labels, own.work)
+            for j in range(arity):
+                value += unary[slots[slot0 + j].delta + labels[j]]
+            rest -= mass[number, a]
+            left -= mass[number, a] * value
+            if value < low:
+                worst, low = a, value
+    if rest > _NO_REST and left / rest < low:
+        worst, low = ATOMS, left / rest
+    return worst, low, rest
+
+
+@inner
+def _direction(
+    g: Any, dual: Any, room: Any, t: int, tab: int, here: int, number: int, atom: int, worst: int, rest: float
+) -> float:
+    """Write the direction from the worst to the labels at hand into d_f and d_mu; returns the mass of the worst."""
+    kinds, slots, mass, table, inside = g.factor_kinds, g.slots, dual.mass, dual.table, dual.inside
+    labels, d_f, d_mu, arity, slot0 = room.labels, room.d_f, room.d_mu, kinds[t].arity, kinds[t].slots
+    last = slot0 + arity - 1
+    n_inside = slots[last].delta + slots[last].states
+    structured_statistics(t, kinds, slots, g.structured, labels, d_f, 0)
+    for i in range(n_inside):
+        d_mu[i] = 0.0
     for j in range(arity):
+        d_mu[slots[slot0 + j].delta + labels[j]] = 1.0
+    if worst < ATOMS:
+        _add_atom(g, room, dual.atoms, atom + worst * arity, t, -1.0)
+        return float(mass[number, worst])
+    for p in range(kinds[t].entries):
+        d_f[p] -= table[tab + p] / rest
+    for i in range(n_inside):
+        d_mu[i] -= inside[here + i] / rest
+    for a in range(ATOMS):
+        if mass[number, a] > 0.0:
+            _add_atom(g, room, dual.atoms, atom + a * arity, t, mass[number, a] / rest)
+    return rest
+
+
+@inner
+def _add_atom(g: Any, room: Any, atoms: Any, atom: int, t: int, scale: float) -> None:
+    """Add scale times the statistics and states of an atom to a direction."""
+    kinds, slots, other, spare, d_f, d_mu = g.factor_kinds, g.slots, room.other, room.spare, room.d_f, room.d_mu
+    for j in range(kinds[t].arity):
         other[j] = atoms[atom + j]
-        d_mu[slots[slot0 + j].delta + other[j]] += scale
-    structured_statistics(t, kinds, slots, structured, other, spare, 0)
-    for p in range(size):
+        d_mu[slots[kinds[t].slots + j].delta + other[j]] += scale
+    structured_statistics(t, kinds, slots, g.structured, other, spare, 0)
+    for p in range(kinds[t].entries):
         d_f[p] += scale * spare[p]
 
 
 @inner
-def _remember(number: int, arity: int, labels: Any, step: float, mass: Any, atoms: Any, atom: int) -> None:
+def _remember(dual: Any, number: int, atom: int, arity: int, labels: Any, step: float) -> None:
     """Give a labeling `step` more mass, in its own place, or in a free one, or in that of the lightest."""
-    place = 0
+    mass, atoms, place = dual.mass, dual.atoms, 0
     for a in range(ATOMS):
         if mass[number, a] < mass[number, place]:
             place = a
@@ -318,32 +364,37 @@ def _remember(number: int, arity: int, labels: Any, step: float, mass: Any, atom
 
 
 @inner
-def read_messages(
-    c: int, here: int, v0: int, states: int, msg: int, first: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any,
-    structured: Any, mu: Any, nu: Any, inside: Any, inverse: float, truth: Any, theta_f: Any, delta: Any, labels: Any, work: Any,
-) -> tuple[float, float]:  # fmt: skip
+def read_messages(g: Any, held: Any, dual: Any, room: Any, m: int, r: int, inverse: float) -> tuple[float, float]:
     """Messages nu + (mu_c - mu_i) / rho of a factor, at its place in delta; returns the score of the truth and |delta|^2."""
-    t, at, to = factors[c].template, factors[c].neighbours, factors[c].delta
+    example, variables, scope, kinds, slots, truth = (
+        g.examples[m], g.variables, g.scope, g.factor_kinds, g.slots, g.labels,
+    )  # fmt: skip
+    mu, nu, inside, delta, labels = dual.mu, dual.nu, dual.inside, room.delta, room.structured.labels
+    v0, f0 = g.structures[example.structure].variables, g.structures[example.structure].factors
+    factor, here = g.factors[f0 + held.factors[r].factor], held.start[m].state + held.factors[r].state
+    t, at, to, msg = factor.template, factor.neighbours, factor.delta, example.messages + factor.message
     square = 0.0
     for j in range(kinds[t].arity):
         z = slots[kinds[t].slots + j].delta
-        state = states + variables[v0 + scope[at + j]].table
-        labels[j] = truth[first + scope[at + j]]
+        state = example.states + variables[v0 + scope[at + j]].table
+        labels[j] = truth[example.variables + scope[at + j]]
         for k in range(slots[kinds[t].slots + j].states):
             delta[to + z + k] = (inside[here + z + k] - mu[state + k]) * inverse
             if k > 0:
                 delta[to + z + k] += nu[msg + z - j + k - 1]
             square += delta[to + z + k] * delta[to + z + k]
-    return structured_score(t, kinds, slots, structured, theta_f, factors[c].table, labels, work), square
+    return (
+        structured_score(t, kinds, slots, g.structured, room.theta_f, factor.table, labels, room.structured.work),
+        square,
+    )
 
 
 @inner
-def _beliefs_without(
-    c: int, v0: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any, incident: Any, theta_v: Any, delta: Any,
-    unary: Any,
-) -> None:  # fmt: skip
+def _beliefs_without(g: Any, room: Any, v0: int, c: int) -> None:
     """The beliefs of a factor's variables but for its own messages; -inf where a state is forbidden elsewhere."""
-    t, at, to = factors[c].template, factors[c].neighbours, factors[c].delta
+    variables, scope, kinds, slots, incident = g.variables, g.scope, g.factor_kinds, g.slots, g.incident
+    theta_v, delta, unary = room.theta_v, room.delta, room.structured.unary
+    t, at, to = g.factors[c].template, g.factors[c].neighbours, g.factors[c].delta
     for j in range(kinds[t].arity):
         z, v = slots[kinds[t].slots + j].delta, v0 + scope[at + j]
         for k in range(slots[kinds[t].slots + j].states):
@@ -356,16 +407,15 @@ def _beliefs_without(
 
 
 @inner
-def factor_round(
-    c: int, v0: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any, structured: Any, incident: Any, theta_v: Any,
-    theta_f: Any, delta: Any, unary: Any, most: Any, labels: Any, work: Any, order: Any,
-) -> None:  # fmt: skip
+def factor_round(g: Any, room: Any, v0: int, c: int) -> None:
     """Minimise the bound exactly over all messages of one factor."""
-    t, to, n = factors[c].template, factors[c].delta, kinds[factors[c].template].arity
-    _beliefs_without(c, v0, variables, factors, scope, kinds, slots, incident, theta_v, delta, unary)
+    kinds, slots, delta, own = g.factor_kinds, g.slots, room.delta, room.structured
+    unary, most, t, to = own.unary, own.most, g.factors[c].template, g.factors[c].delta
+    n = kinds[t].arity
+    _beliefs_without(g, room, v0, c)
     structured_max_marginals(
-        t, -1, kinds, slots, structured, unary, theta_f, factors[c].table, most, work, order, labels
-    )
+        t, -1, kinds, slots, g.structured, unary, room.theta_f, g.factors[c].table, most, own.work, own.order, own.labels
+    )  # fmt: skip
     for j in range(n):
         z = slots[kinds[t].slots + j].delta
         end = z + slots[kinds[t].slots + j].states
@@ -380,36 +430,35 @@ def factor_round(
 
 
 @inner
-def factor_max(
-    c: int, v0: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any, structured: Any, incident: Any, theta_v: Any,
-    theta_f: Any, delta: Any, unary: Any, labels: Any, work: Any, order: Any,
-) -> float:  # fmt: skip
+def factor_max(g: Any, room: Any, v0: int, c: int) -> float:
     """max_y theta . F(y) - sum_i delta_ci(y_i), over the labelings that the variables allow."""
-    t, to = factors[c].template, factors[c].delta
-    _beliefs_without(c, v0, variables, factors, scope, kinds, slots, incident, theta_v, delta, unary)
-    last = kinds[t].slots + kinds[t].arity - 1
+    kinds, slots, delta, own, t = g.factor_kinds, g.slots, room.delta, room.structured, g.factors[c].template
+    unary, to, last = own.unary, g.factors[c].delta, kinds[t].slots + kinds[t].arity - 1
+    _beliefs_without(g, room, v0, c)
     for i in range(slots[last].delta + slots[last].states):
         if unary[i] > -np.inf:
             unary[i] = -delta[to + i]
-    return structured_max(t, kinds, slots, structured, unary, theta_f, factors[c].table, labels, work, order)  # type: ignore[no-any-return]
+    return structured_max(  # type: ignore[no-any-return]
+        t, kinds, slots, g.structured, unary, room.theta_f, g.factors[c].table, own.labels, own.work, own.order
+    )
 
 
 @kernel
-def agreeing(g: Any, held: Any, mu: Any, out: Any, usable: Any) -> None:
+def agreeing(g: Any, held: Any, dual: Any, out: Any, usable: Any) -> None:
     """Variables' marginals as the structured factors have them, into out; whether those agree for an example, into usable."""
     examples, structures, variables, factors, scope, kinds, slots = (
         g.examples, g.structures, g.variables, g.factors, g.scope, g.factor_kinds, g.slots,
     )  # fmt: skip
-    first, rows, start, inside = held.first, held.factors, held.start, held.inside
+    first, rows, start, inside = held.first, held.factors, held.start, dual.inside
     given = np.empty(g.largest.variables, np.bool_)
-    out[:] = mu
+    out[:] = dual.mu
     usable[:] = True
     for m in range(len(examples) - 1):
         s = examples[m].structure
         given[:] = False
         for r in range(first[s], first[s + 1]):
-            c = structures[s].factors + rows[r, H_FACTOR]
-            t, at, here = factors[c].template, factors[c].neighbours, start[m, E_STATE] + rows[r, H_STATE]
+            c = structures[s].factors + rows[r].factor
+            t, at, here = factors[c].template, factors[c].neighbours, start[m].state + rows[r].state
             for j in range(kinds[t].arity):
                 v, z = scope[at + j], here + slots[kinds[t].slots + j].delta
                 state = examples[m].states + variables[structures[s].variables + v].table
@@ -422,36 +471,44 @@ def agreeing(g: Any, held: Any, mu: Any, out: Any, usable: Any) -> None:
 
 
 @inner
-def disagreement_of(
-    c: int, here: int, v0: int, states: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any, mu: Any, inside: Any
-) -> float:  # fmt: skip
+def disagreement_of(g: Any, held: Any, dual: Any, m: int, r: int) -> float:
     """|mu_c(y_i) - mu_i(y_i)|^2 summed over the variables and states of a structured factor."""
-    t, at = factors[c].template, factors[c].neighbours
+    example, variables, scope, kinds, slots, mu, inside = (
+        g.examples[m], g.variables, g.scope, g.factor_kinds, g.slots, dual.mu, dual.inside,
+    )  # fmt: skip
+    v0, f0 = g.structures[example.structure].variables, g.structures[example.structure].factors
+    factor, here = g.factors[f0 + held.factors[r].factor], held.start[m].state + held.factors[r].state
+    slot0, at = kinds[factor.template].slots, factor.neighbours
     square = 0.0
-    for j in range(kinds[t].arity):
-        z = here + slots[kinds[t].slots + j].delta
-        state = states + variables[v0 + scope[at + j]].table
-        for k in range(slots[kinds[t].slots + j].states):
+    for j in range(factor.degree):
+        z = here + slots[slot0 + j].delta
+        state = example.states + variables[v0 + scope[at + j]].table
+        for k in range(slots[slot0 + j].states):
             square += (inside[z + k] - mu[state + k]) ** 2
     return square
 
 
 @inner
-def change_of_statistics(
-    c: int, tab: int, first: int, at: int, low: int, factors: Any, scope: Any, kinds: Any, slots: Any, structured: Any, blocks: Any,
-    fixed: Any, scores: Any, truth: Any, table: Any, change: Any, labels: Any, spare: Any,
-) -> float:  # fmt: skip
-    """Add F(truth) - F_c to change[at - low + block]; returns the fixed score of F_c minus that of the truth."""
-    t = factors[c].template
-    start, size = kinds[t].start, kinds[t].entries
+def change_of_statistics(batch: Any, dual: Any, room: Any, m: int, c: int, place: int) -> float:
+    """Add F(truth) - F_c to moved[place + block]; returns the fixed score of F_c minus that of the truth."""
+    g, side, table, moved = batch.graphs, batch.factors, dual.table, room.moved
+    kinds, blocks, fixed, scores, scope, truth = (
+        side.kinds, side.block, side.fixed, side.scores, g.scope, g.labels,
+    )  # fmt: skip
+    labels, spare = room.structured.labels, room.structured.spare
+    t, at, first, tab = (
+        side.members[c].template, side.members[c].neighbours, g.examples[m].variables,
+        g.examples[m].tables + side.members[c].table,
+    )  # fmt: skip
+    start = kinds[t].start
     for j in range(kinds[t].arity):
-        labels[j] = truth[first + scope[factors[c].neighbours + j]]
-    structured_statistics(t, kinds, slots, structured, labels, spare, 0)
+        labels[j] = truth[first + scope[at + j]]
+    structured_statistics(t, kinds, g.slots, g.structured, labels, spare, 0)
     linear = 0.0
-    for p in range(size):
+    for p in range(kinds[t].entries):
         d = table[tab + p] - spare[p]
         if d != 0.0:
             linear += d * (fixed[start + p] + (scores[tab + p] if len(scores) > 0 else 0.0))
             if blocks[start + p] >= 0:
-                change[at + blocks[start + p] - low] -= d
+                moved[place + blocks[start + p]] -= d
     return linear

@@ -36,120 +36,82 @@ from maxmargin.problems.layout import P_BLOCK, P_STATE_I, P_STATE_J
 from maxmargin.problems.tables import slot_add, slot_sum
 from maxmargin.problems.templates import TABLE
 from maxmargin.solvers.soft.simplex import project_block
-from maxmargin.solvers.soft.structured import ATOMS, sweep_structured
+from maxmargin.solvers.soft.structured import add_messages, sweep_structured
 
 
 @kernel
 def visit_examples(
-    g: Any, v_features: Any, f_features: Any, w_v: Any, w_f: Any, mu: Any, table: Any, nu: Any, order: Any, lam: float,
-    rho: float, smoothing: float, sweeps: int, steps: int, multipliers: bool, edgeless: bool, block_gap: Any, disagreement: Any,
-    held: Any = None,
-) -> None:  # fmt: skip
-    """Visit the examples in `order`; weights, marginals and multipliers are updated in place. `edgeless` leaves factors out.
+    batch: Any, w_v: Any, w_f: Any, dual: Any, order: Any, rules: Any, room: Any, held: Any = None
+) -> None:
+    """Visit the examples in `order`; weights and the dual point are updated in place.
 
-    `held` is what is kept of structured factors, if there are any; without, nothing of them is even compiled.
+    `held` says where structured factors are, if there are any; without, nothing of them is even compiled.
     """
-    n_examples = len(g.weight)
-    largest = g.largest
-    v_buffer, v_moved = np.empty(largest.buffer), np.empty(largest.buffer)
-    f_buffer, f_moved = np.empty(largest.buffer), np.empty(largest.buffer)
-    message = np.empty(largest.states)
-    value, delta = np.empty(largest.table), np.empty(largest.slots)
-    theta, flat = np.empty(largest.states), np.empty(largest.states)
-    figures = np.empty(2)
-    # Fields are bound once: reading an array out of the tuple counts a reference, which would dominate the inner loops.
-    examples, structures, weight = g.examples, g.structures, g.weight
-    v_groups, f_groups = g.variable_groups, g.factor_groups
-    v_norms, f_norms = v_features.squared_norms, f_features.squared_norms
-    variables, v_kinds, v_block, v_fixed, sharing = (
-        g.variables,
-        g.variable_kinds,
-        g.variable_block,
-        g.variable_fixed,
-        g.variable_sharing,
-    )
-    factors, f_kinds, f_block, f_fixed, pairs = g.factors, g.factor_kinds, g.factor_block, g.factor_fixed, g.pairs
-    scope, slots, losses, v_scores, f_scores = g.scope, g.slots, g.losses, g.variable_scores, g.factor_scores
-    if held is not None:
-        first_row, rows, start, inside, mass, atoms, structured = (
-            held.first, held.factors, held.start, held.inside, held.mass, held.atoms, g.structured,
-        )  # fmt: skip
-        room = 2 * largest.slots + largest.table + 2
-        labels, other, order_of = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)
-        work, unary, d_mu, d_f, spare = np.empty(room), np.empty(room), np.empty(room), np.empty(room), np.empty(room)
-        values, sums = np.empty(ATOMS), np.zeros(largest.buffer)
+    g, side, other = batch.graphs, batch.variables, batch.factors
+    examples, structures, weight, v_groups, f_groups = g.examples, g.structures, g.weight, side.groups, other.groups
+    v_norms, f_norms = side.features.squared_norms, other.features.squared_norms
+    z, moved, message, figures = room.z, room.moved, room.message, room.figures
     for m in order:
-        unit = weight[m] / (lam * n_examples)
+        unit = weight[m] / (rules.lam * len(weight))
         if unit == 0.0:
             continue
         s = examples[m].structure
         vq0, vq1 = structures[s].variable_groups, structures[s + 1].variable_groups
         fq0, fq1 = structures[s].factor_groups, structures[s + 1].factor_groups
-        if edgeless:
+        if rules.edgeless:
             fq1 = fq0
         figures[:] = 0.0
         # Without factors a variable's block is solved at once.
-        last_sweep = sweeps - 1 if fq1 > fq0 else 0
+        last_sweep = rules.sweeps - 1 if fq1 > fq0 else 0
         for sweep in range(last_sweep + 1):
             message[: examples[m + 1].states - examples[m].states] = 0.0
             for q in range(fq0, fq1):
-                row, at = examples[m].factor_row + f_groups[q].row, f_groups[q].at
+                row, at = other.first_row[m] + f_groups[q].row, other.at + f_groups[q].at
                 first, last = f_groups[q].block, f_groups[q].block_end
                 if sweep == 0 or fq1 - fq0 > 1:
-                    score_row(f_features, row, w_f, first, last, f_buffer, at)
-                    f_moved[at : at + last - first] = 0.0
-                _sweep_factors(
-                    examples[m], f_groups[q], structures[s].variables, structures[s].factors, variables, factors, pairs,
-                    scope, f_kinds, slots, f_block, f_fixed, f_scores, unit * f_norms[row], rho, smoothing, steps, sweep == 0,
-                    multipliers and sweep == 0, mu, table, nu, f_buffer, f_moved, message, value, delta, figures,
-                )  # fmt: skip
+                    score_row(other.features, row, w_f, first, last, z, at)
+                    moved[at : at + last - first] = 0.0
+                _sweep_factors(batch, dual, rules, room, m, q, unit * f_norms[row], sweep == 0)
                 if held is not None:
-                    move_nu = multipliers and sweep == 0
-                    sweep_structured(
-                        m, s, examples[m], f_groups[q], structures[s].variables, structures[s].factors, variables, v_kinds,
-                        v_fixed, v_scores, factors, scope, f_kinds, slots, structured, f_block, f_fixed, f_scores,
-                        unit * f_norms[row], rho, smoothing, sweep == 0, move_nu, mu, table,
-                        nu, first_row, rows, start, inside, mass, atoms, f_buffer, f_moved, message, value, delta, unary, d_f,
-                        d_mu, values, sums, spare, labels, other, work, order_of, figures,
-                    )  # fmt: skip
+                    sweep_structured(batch, held, dual, rules, room, m, q, unit * f_norms[row], sweep == 0)
                 if sweep == last_sweep or fq1 - fq0 > 1:
-                    add_row(f_features, row, w_f, first, last, f_moved, at, -unit)
+                    add_row(other.features, row, w_f, first, last, moved, at, -unit)
             for q in range(vq0, vq1):
-                row, at = examples[m].variable_row + v_groups[q].row, v_groups[q].at
+                row, at = side.first_row[m] + v_groups[q].row, v_groups[q].at
                 first, last = v_groups[q].block, v_groups[q].block_end
                 if sweep == 0 or vq1 - vq0 > 1:
-                    score_row(v_features, row, w_v, first, last, v_buffer, at)
-                    v_moved[at : at + last - first] = 0.0
-                _sweep_variables(
-                    examples[m], v_groups[q], structures[s].variables, variables, v_kinds, v_block, v_fixed, sharing, v_scores,
-                    losses, unit * v_norms[row], np.inf if edgeless else rho, smoothing, sweep == 0, mu, v_buffer, v_moved, message,
-                    theta, flat, figures,
-                )  # fmt: skip
+                    score_row(side.features, row, w_v, first, last, z, at)
+                    moved[at : at + last - first] = 0.0
+                _sweep_variables(batch, dual, rules, room, m, q, unit * v_norms[row], sweep == 0)
                 if sweep == last_sweep or vq1 - vq0 > 1:
-                    add_row(v_features, row, w_v, first, last, v_moved, at, -unit)
-        block_gap[m] = figures[0]
-        disagreement[m] = figures[1]
+                    add_row(side.features, row, w_v, first, last, moved, at, -unit)
+        dual.block_gap[m] = figures[0]
+        dual.disagreement[m] = figures[1]
 
 
 @inner
-def _sweep_factors(
-    example: Any, group: Any, v0: int, f0: int, variables: Any, factors: Any, pairs: Any, scope: Any, kinds: Any, slots: Any,
-    blocks: Any, fixed: Any, scores: Any, own: float, rho: float, smoothing: float, steps: int, measure: bool, move_nu: bool,
-    mu: Any, table: Any, nu: Any, buffer: Any, moved: Any, message: Any, value: Any, delta: Any, figures: Any,
-) -> None:  # fmt: skip
-    """Improve each factor of a group and add its messages to its variables' sums."""
-    states, tables, messages = example.states, example.tables, example.messages
-    shift = group.at - group.block
-    inverse = 1.0 / rho
+def _sweep_factors(batch: Any, dual: Any, rules: Any, room: Any, m: int, q: int, own: float, first: bool) -> None:
+    """Improve each factor of group q and add its messages to its variables' sums; `first` of the visit's sweeps."""
+    g, side = batch.graphs, batch.factors
+    example, group, factors, kinds, pairs = g.examples[m], side.groups[q], side.members, side.kinds, g.pairs
+    mu, table, nu, z, moved, message = dual.mu, dual.table, dual.nu, room.z, room.moved, room.message
+    states, tables, messages, f0 = (
+        example.states,
+        example.tables,
+        example.messages,
+        side.first_member[example.structure],
+    )
+    shift, inverse, smoothing = side.at + group.at - group.block, 1.0 / rules.rho, rules.smoothing
+    move_nu = rules.multipliers and first
     total_gap, total_disagreement = 0.0, 0.0
-    for c in range(group.first, group.last):
-        tab = tables + factors[f0 + c].table
-        msg = messages + factors[f0 + c].message
-        at_i = pairs[f0 + c, P_STATE_I]
+    for c in range(f0 + group.first, f0 + group.last):
+        tab = tables + factors[c].table
+        msg = messages + factors[c].message
+        at_i = pairs[c, P_STATE_I]
         if at_i >= 0:
-            # A pair of binary variables, the common case: the computation of _table_block with everything in registers.
-            at_j, b0, b1 = pairs[f0 + c, P_STATE_J], pairs[f0 + c, P_BLOCK], pairs[f0 + c, P_BLOCK + 1]
-            b2, b3 = pairs[f0 + c, P_BLOCK + 2], pairs[f0 + c, P_BLOCK + 3]
+            # A pair of binary variables, the common case: the computation of tables with everything in registers.
+            at_j, b0, b1 = pairs[c, P_STATE_J], pairs[c, P_BLOCK], pairs[c, P_BLOCK + 1]
+            b2, b3 = pairs[c, P_BLOCK + 2], pairs[c, P_BLOCK + 3]
             p0, p1, p2, p3 = table[tab], table[tab + 1], table[tab + 2], table[tab + 3]
             gone_i = 2.0 * (p2 + p3 - mu[states + at_i + 1])
             gone_j = 2.0 * (p1 + p3 - mu[states + at_j + 1])
@@ -161,10 +123,10 @@ def _sweep_factors(
                 nu[msg + 1] = to_j
             to_i += gone_i * inverse
             to_j += gone_j * inverse
-            s0 = (buffer[shift + b0] if b0 >= 0 else 0.0) - smoothing * p0
-            s1 = (buffer[shift + b1] if b1 >= 0 else 0.0) - to_j - smoothing * p1
-            s2 = (buffer[shift + b2] if b2 >= 0 else 0.0) - to_i - smoothing * p2
-            s3 = (buffer[shift + b3] if b3 >= 0 else 0.0) - to_i - to_j - smoothing * p3
+            s0 = (z[shift + b0] if b0 >= 0 else 0.0) - smoothing * p0
+            s1 = (z[shift + b1] if b1 >= 0 else 0.0) - to_j - smoothing * p1
+            s2 = (z[shift + b2] if b2 >= 0 else 0.0) - to_i - smoothing * p2
+            s3 = (z[shift + b3] if b3 >= 0 else 0.0) - to_i - to_j - smoothing * p3
             best, high = 0, s0
             if s1 > high:
                 best, high = 1, s1
@@ -181,12 +143,12 @@ def _sweep_factors(
                 worst, low, mass = 2, s2, p2
             if p3 > 0.0 and s3 < low:
                 worst, low, mass = 3, s3, p3
-            if measure:
+            if first:
                 total_gap += high - p0 * s0 - p1 * s1 - p2 * s2 - p3 * s3
                 total_disagreement += 0.5 * (abs(to_i * gone_i) + abs(to_j * gone_j))
             if high - low > 1e-15:
                 d_i, d_j = (best >> 1) - (worst >> 1), (best & 1) - (worst & 1)
-                gain, loss = pairs[f0 + c, P_BLOCK + best], pairs[f0 + c, P_BLOCK + worst]
+                gain, loss = pairs[c, P_BLOCK + best], pairs[c, P_BLOCK + worst]
                 curvature = 2.0 * (d_i * d_i + d_j * d_j) * inverse + 2.0 * smoothing
                 if gain != loss:
                     curvature += own * ((gain >= 0) + (loss >= 0))
@@ -199,47 +161,47 @@ def _sweep_factors(
                 table[tab + best] += step
                 if gain != loss:
                     if gain >= 0:
-                        buffer[shift + gain] -= own * step
+                        z[shift + gain] -= own * step
                         moved[shift + gain] += step
                     if loss >= 0:
-                        buffer[shift + loss] += own * step
+                        z[shift + loss] += own * step
                         moved[shift + loss] -= step
                 to_i += 2.0 * step * inverse * d_i
                 to_j += 2.0 * step * inverse * d_j
             message[at_i + 1] += to_i
             message[at_j + 1] += to_j
-        elif kinds[factors[f0 + c].template].kind == TABLE:
-            gap, gone = _table_block(
-                f0 + c, v0, states, tab, msg, shift, variables, factors, scope, kinds, slots, blocks, fixed, scores, own, rho,
-                smoothing, steps, measure, move_nu, mu, table, nu, buffer, moved, message, value, delta,
-            )  # fmt: skip
+        elif kinds[factors[c].template].kind == TABLE:
+            gone = _table_scores(batch, dual, rules, room, m, c, shift, move_nu)
+            gap = _table_steps(batch, dual, rules, room, c, tab, shift, own, first)
+            add_messages(g, room, example.structure, c)
             total_gap += gap
             total_disagreement += gone
-    figures[0] += total_gap
-    figures[1] += total_disagreement
+    room.figures[0] += total_gap
+    room.figures[1] += total_disagreement
 
 
 @inner
-def _table_block(
-    c: int, v0: int, states: int, tab: int, msg: int, shift: int, variables: Any, factors: Any, scope: Any, kinds: Any, slots: Any,
-    blocks: Any, fixed: Any, scores: Any, own: float, rho: float, smoothing: float, steps: int, measure: bool, move_nu: bool,
-    mu: Any, table: Any, nu: Any, buffer: Any, moved: Any, message: Any, value: Any, delta: Any,
-) -> tuple[float, float]:  # fmt: skip
-    """Up to `steps` pairwise steps on one factor's table; returns its gap and disagreement before them, if measured."""
-    t, at = factors[c].template, factors[c].neighbours
-    start, size, arity, slot0 = kinds[t].start, kinds[t].entries, kinds[t].arity, kinds[t].slots
-    inverse = 1.0 / rho
-    gap, disagreement = 0.0, 0.0
+def _table_scores(batch: Any, dual: Any, rules: Any, room: Any, m: int, c: int, shift: int, move_nu: bool) -> float:
+    """Write the messages and the reparametrised scores of one factor's table; returns its disagreement."""
+    g, side = batch.graphs, batch.factors
+    example, variables, scope, slots, factor = g.examples[m], g.variables, g.scope, g.slots, side.members[c]
+    blocks, fixed, scores, kind = side.block, side.fixed, side.scores, side.kinds[factor.template]
+    mu, table, nu, learned, value, delta = dual.mu, dual.table, dual.nu, room.z, room.value, room.delta
+    start, size, slot0, at = kind.start, kind.entries, kind.slots, factor.neighbours
+    v0, tab, msg = (
+        g.structures[example.structure].variables, example.tables + factor.table, example.messages + factor.message,
+    )  # fmt: skip
+    inverse, smoothing, disagreement = 1.0 / rules.rho, rules.smoothing, 0.0
     for y in range(size):
         b = blocks[start + y]
-        value[y] = fixed[start + y] + (buffer[shift + b] if b >= 0 else 0.0)
+        value[y] = fixed[start + y] + (learned[shift + b] if b >= 0 else 0.0)
     if len(scores) > 0:
         for y in range(size):
             value[y] += scores[tab + y]
-    for j in range(arity):
+    for j in range(kind.arity):
         n_states, stride = slots[slot0 + j].states, slots[slot0 + j].stride
         outer, z = slots[slot0 + j].outer, slots[slot0 + j].delta
-        state = states + variables[v0 + scope[at + j]].table
+        state = example.states + variables[v0 + scope[at + j]].table
         for k in range(n_states):
             delta[z + k] = -mu[state + k]
         slot_sum(table, tab, outer, n_states, stride, delta, z)
@@ -257,8 +219,22 @@ def _table_block(
     if smoothing > 0.0:
         for y in range(size):
             value[y] -= smoothing * table[tab + y]
+    return disagreement
+
+
+@inner
+def _table_steps(
+    batch: Any, dual: Any, rules: Any, room: Any, c: int, tab: int, shift: int, own: float, measure: bool
+) -> float:
+    """Up to `steps` pairwise steps on one factor's table; returns its gap before them, if measured."""
+    side, slots, table = batch.factors, batch.graphs.slots, dual.table
+    blocks, kind, value, delta, scores, moved = (
+        side.block, side.kinds[side.members[c].template], room.value, room.delta, room.z, room.moved,
+    )  # fmt: skip
+    start, size, arity, slot0 = kind.start, kind.entries, kind.arity, kind.slots
+    inverse, smoothing, gap = 1.0 / rules.rho, rules.smoothing, 0.0
     opening = 0.0
-    for step_number in range(steps):
+    for step_number in range(rules.steps):
         best, worst, high, low = 0, 0, -np.inf, np.inf
         for y in range(size):
             if value[y] > high:
@@ -291,11 +267,7 @@ def _table_block(
         value[best] -= smoothing * step
         value[worst] += smoothing * step
         for j in range(arity):
-            n_states, stride, z = (
-                slots[slot0 + j].states,
-                slots[slot0 + j].stride,
-                slots[slot0 + j].delta,
-            )
+            n_states, stride, z = slots[slot0 + j].states, slots[slot0 + j].stride, slots[slot0 + j].delta
             up, down = (best // stride) % n_states, (worst // stride) % n_states
             if up != down:
                 delta[z + up] += step * inverse
@@ -307,10 +279,10 @@ def _table_block(
                         value[y + down * stride + i] += step * inverse
         if gain != loss:
             if gain >= 0:
-                buffer[shift + gain] -= own * step
+                scores[shift + gain] -= own * step
                 moved[shift + gain] += step
             if loss >= 0:
-                buffer[shift + loss] += own * step
+                scores[shift + loss] += own * step
                 moved[shift + loss] -= step
             for y in range(size):
                 b = blocks[start + y]
@@ -319,39 +291,37 @@ def _table_block(
                         value[y] -= own * step
                     elif b == loss:
                         value[y] += own * step
-    for j in range(arity):
-        state, z = variables[v0 + scope[at + j]].table, slots[slot0 + j].delta
-        for k in range(slots[slot0 + j].states):
-            message[state + k] += delta[z + k]
-    return gap, disagreement
+    return gap
 
 
 @inner
-def _sweep_variables(
-    example: Any, group: Any, v0: int, variables: Any, kinds: Any, blocks: Any, fixed: Any, sharing: Any, scores: Any, losses: Any,
-    own: float, rho: float, smoothing: float, measure: bool, mu: Any, buffer: Any, moved: Any, message: Any, theta: Any, flat: Any,
-    figures: Any,
-) -> None:  # fmt: skip
+def _sweep_variables(batch: Any, dual: Any, rules: Any, room: Any, m: int, q: int, own: float, first: bool) -> None:
     """Move each variable of a group to its block's maximum: max theta.mu - 1/2 sum_k c_k (mu_k - now_k)^2 on the simplex."""
-    states = example.states
-    shift = group.at - group.block
-    for v in range(group.first, group.last):
-        t = variables[v0 + v].template
+    g, side, group = batch.graphs, batch.variables, batch.variables.groups[q]
+    members, kinds, blocks, fixed, scores = side.members, side.kinds, side.block, side.fixed, side.scores
+    sharing, losses, mu = g.variable_sharing, g.losses, dual.mu
+    z, moved, message, theta, flat, figures = (
+        room.z, room.moved, room.message, room.theta_v, room.flat, room.figures,
+    )  # fmt: skip
+    states, v0 = g.examples[m].states, side.first_member[g.examples[m].structure]
+    shift, smoothing, rho = group.at - group.block, rules.smoothing, np.inf if rules.edgeless else rules.rho
+    for v in range(v0 + group.first, v0 + group.last):
+        t = members[v].template
         start, n_states = kinds[t].start, kinds[t].entries
-        local = variables[v0 + v].table
+        local = members[v].table
         at = states + local
-        pull = variables[v0 + v].degree / rho + smoothing
+        pull = members[v].degree / rho + smoothing
         high = -np.inf
         for k in range(n_states):
             score = fixed[start + k] + losses[at + k] + message[local + k] - smoothing * mu[at + k]
             b = blocks[start + k]
             if b >= 0:
-                score += buffer[shift + b]
+                score += z[shift + b]
             if len(scores) > 0:
                 score += scores[at + k]
             theta[k] = score
             high = max(high, score)
-        if measure:
+        if first:
             gap = 0.0
             for k in range(n_states):
                 if mu[at + k] > 0.0:
@@ -378,7 +348,7 @@ def _sweep_variables(
                 for k in range(2):
                     b = blocks[start + k]
                     if b >= 0:
-                        buffer[shift + b] -= own * step if k == 1 else -own * step
+                        z[shift + b] -= own * step if k == 1 else -own * step
                         moved[shift + b] += step if k == 1 else -step
             continue
 
@@ -390,5 +360,5 @@ def _sweep_variables(
                 mu[at + k] = target
                 b = blocks[start + k]
                 if b >= 0:
-                    buffer[shift + b] -= own * step
+                    z[shift + b] -= own * step
                     moved[shift + b] += step
