@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from maxmargin.errors import OptionError, TooLargeError
-from maxmargin.parsing.chart import Brackets, SpanFeatures
+from maxmargin.parsing.chart import BRACKET, Brackets, SpanFeatures
 from maxmargin.parsing.grammar import Grammar
 from maxmargin.parsing.parser import Parser
 
@@ -123,7 +123,7 @@ def some_features(grammar, names):
         at += n * (2 if name in ("first", "last") else 4) if name in names else 0
     classes = np.array([0] + [1] * grammar.n_tokens, np.int32)
     buckets = np.array([0] + [bucket_of(length) for length in range(1, 20)], np.int32)
-    return SpanFeatures(np.array([*base, 2, 4]), classes, buckets), at
+    return SpanFeatures(*base, 2, 4, classes, buckets), at
 
 
 def phi(grammar, names, tokens, rows):
@@ -189,7 +189,7 @@ def batch(grammar, sentences, gold=None):
         ends.astype(np.int64),
         np.concatenate([np.empty(0, np.int32), *sentences]).astype(np.int32),
         np.array(starts, np.int64),
-        np.array(rows, np.int32).reshape(-1, 3),
+        np.array(rows, BRACKET),
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.formats.model_file import read_model, write_model
-from maxmargin.parsing.grammar import BEGIN, END, RULE, SPLIT, SYMBOL, Grammar, classes_of, induce, pcfg_weights
+from maxmargin.parsing.grammar import ROW, Grammar, classes_of, induce, pcfg_weights
 from maxmargin.parsing.trees import Tree
 
 BANK = [
@@ -34,28 +34,28 @@ def bank(seed, n=40):
 def check_derivation(grammar, words, rows):
     """Read the rows as charts do: every span has at most one chain over a binary or a lexical rule."""
     n_binary, n_lexical = len(grammar.binary), len(grammar.binary) + len(grammar.unary)
-    rows = rows.tolist()
+    rows = list(rows)
 
     def derive(begin, end, symbol, may_chain):
         row = rows.pop(0)
-        assert [row[BEGIN], row[END], row[SYMBOL]] == [begin, end, symbol]
-        rule = row[RULE]
+        assert [row.begin, row.end, row.symbol] == [begin, end, symbol]
+        rule = row.rule
         if rule >= n_lexical:
             tag, token = grammar.lexical[rule - n_lexical]
-            assert (end - begin, tag, row[SPLIT]) == (1, symbol, -1)
+            assert (end - begin, tag, row.split) == (1, symbol, -1)
             assert token == grammar.tokens(words)[begin]
         elif rule >= n_binary:
             top, bottom = grammar.unary[rule - n_binary]
             assert may_chain
-            assert (top, row[SPLIT]) == (symbol, -1)
+            assert (top, row.split) == (symbol, -1)
             derive(begin, end, bottom, False)
         else:
             parent, left, right = grammar.binary[rule]
             assert parent == symbol
-            derive(begin, row[SPLIT], left, True)
-            derive(row[SPLIT], end, right, True)
+            derive(begin, row.split, left, True)
+            derive(row.split, end, right, True)
 
-    root = rows[0][SYMBOL]
+    root = rows[0].symbol
     assert root in grammar.roots
     derive(0, len(words), root, True)
     assert rows == []
@@ -149,7 +149,7 @@ def test_derivation_by_hand():
     grammar, _ = induce(BANK)
     rows = grammar.spans_of(BANK[2])
     names = grammar.rule_names()
-    assert [(row[BEGIN], row[END], row[SPLIT], names[row[RULE]]) for row in rows.tolist()] == [
+    assert [(row.begin, row.end, row.split, names[row.rule]) for row in rows] == [
         (0, 5, 3, "S -> NP VP"),
         (0, 3, 1, "NP -> DT NP|<DT>"),
         (0, 1, -1, "DT -> 'the'"),
@@ -161,8 +161,8 @@ def test_derivation_by_hand():
         (4, 5, -1, "ADVP => RB"),
         (4, 5, -1, "RB -> 'well'"),
     ]
-    assert rows.dtype == np.int32
-    np.testing.assert_array_equal(grammar.rules_of(BANK[2]), rows[:, RULE])
+    assert rows.dtype == ROW
+    np.testing.assert_array_equal(grammar.rules_of(BANK[2]), rows.rule)
     assert grammar.rules_of(BANK[2]).dtype == np.int64
 
 

@@ -73,23 +73,32 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference.contract import MapResult, Marginals, check_numbers, once_per_structures, raise_infeasible
+from maxmargin.inference.dual_steps import (
+    PAIR,
+    ROW,
+    SINGLE,
+    STRUCTURED,
+    WIDE,
+    Plan,
+    Room,
+    Task,
+    bound_round,
+    largest_of,
+    message,
+    soft_sweep,
+    soften,
+    start,
+)
 from maxmargin.inference.rounding import improve
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import joint_state
-from maxmargin.problems.structured import structured_max, structured_max_marginals, structured_score, work_size
-from maxmargin.problems.tables import slot_add, slot_max, slot_scale, slot_sum
+from maxmargin.problems.layout import joint_state, records
+from maxmargin.problems.structured import structured_max, structured_max_marginals, structured_score
+from maxmargin.problems.tables import slot_add, slot_max
 from maxmargin.problems.templates import TABLE
-
-# `rows` of Plan, a row per (variable, factor) in the order of the layout's `incident`: what the factor is to the
-# variable, whether its scope has earlier and later variables; of a pair, the other variable, its number of states, its
-# message and its stride.
-R_KIND, R_EARLIER, R_LATER, R_OTHER, R_OTHER_STATES, R_OTHER_DELTA, R_OTHER_STRIDE = range(7)
-SINGLE, PAIR, WIDE, STRUCTURED = range(4)
 
 #: A bound this close to the score of a labeling, relative to the scores, proves that it is the best one.
 CERTIFIED = 1e-9
@@ -103,15 +112,12 @@ SOFT_ROUNDS = 10
 TIED = 1e-6
 
 
-class Plan(Struct):
-    """What sweeps need to know of the structures."""
+class Limits(Struct):
+    """When to stop; as in `DualDecomposition`."""
 
-    rows: NDArray[np.int64]
-    #: For each variable, the part of its belief that each factor it sends to gets.
-    share: NDArray[np.float64]
-    #: First structured factor of each structure in `structured`, and the factors, numbered inside their structure.
-    first_structured: NDArray[np.int64]
-    structured: NDArray[np.int64]
+    max_rounds: int
+    tol: float
+    smoothing: int
 
 
 class DualDecomposition:
@@ -151,18 +157,17 @@ class DualDecomposition:
         forbidden has the value -inf; an example is infeasible only if the bound says so.
         """
         scores = check_numbers(graphs, scores)
-        a, plan, room = graphs.arrays, _plan(graphs), work_size(graphs.arrays.largest)
+        task, room = Task(graphs.arrays, _plan(graphs), *scores), Room.of(graphs.arrays, self.smoothing > 0)
         labels, ambiguous = np.empty(len(graphs.labels), np.int32), np.empty(len(graphs.labels), np.bool_)
         bounds, scales = np.empty(graphs.n_examples), np.empty(graphs.n_examples)
-        failed = _solve(
-            a, plan, room, *scores, self.max_rounds, self.tol, self.smoothing, labels, bounds, scales, ambiguous
-        )
+        limits = Limits(self.max_rounds, self.tol, self.smoothing)
+        failed = _solve(task, room, limits, labels, bounds, scales, ambiguous)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         if graphs.has_structured:
-            _improve_structured(a, plan, room, *scores, labels)
+            _improve_structured(task, room, labels)
         else:
-            improve(a, scores.variables, scores.factors, labels)
+            improve(graphs.arrays, scores.variables, scores.factors, labels)
         values = graphs.labeling_scores(scores, labels)
         certified = bounds - values <= CERTIFIED * scales
         ambiguous[np.repeat(certified, np.diff(graphs.example_variables))] = False
@@ -194,23 +199,19 @@ def _plan(graphs: FactorGraphs) -> Plan:
 
     low = np.minimum.reduceat(a.scope, first) if len(first) else first
     high = np.maximum.reduceat(a.scope, first) if len(first) else first
-    rows = np.zeros((len(factor), 7), np.int64)
-    rows[:, R_KIND] = kind[factor]
-    rows[:, R_EARLIER] = a.scope > low[factor]
-    rows[:, R_LATER] = a.scope < high[factor]
+    rows = records(ROW, kind[factor], a.scope > low[factor], a.scope < high[factor])
     # In a pair's scope, the other variable stands one place on, or one back.
     pair = np.flatnonzero(kind[factor] == PAIR)
     other = 2 * first[factor[pair]] + 1 - pair
-    rows[pair, R_OTHER] = a.scope[other]
-    rows[pair, R_OTHER_STATES] = slot[other].states
-    rows[pair, R_OTHER_DELTA] = a.factors[factor[pair]].delta + slot[other].delta
-    rows[pair, R_OTHER_STRIDE] = slot[other].stride
+    rows.other[pair] = a.scope[other]
+    rows.other_states[pair] = slot[other].states
+    rows.other_delta[pair] = a.factors[factor[pair]].delta + slot[other].delta
+    rows.other_stride[pair] = slot[other].stride
     member = a.scope + a.structures[owner[factor]].variables
     rows = rows[np.argsort(member, kind="stable")]
     of_variable = np.repeat(np.arange(len(a.variables)), a.variables.degree)
     most = np.maximum(
-        np.bincount(of_variable, rows[:, R_EARLIER], len(a.variables)),
-        np.bincount(of_variable, rows[:, R_LATER], len(a.variables)),
+        np.bincount(of_variable, rows.earlier, len(a.variables)), np.bincount(of_variable, rows.later, len(a.variables))
     )
     chosen = np.flatnonzero(is_structured)
     return Plan(
@@ -225,484 +226,142 @@ def _plan(graphs: FactorGraphs) -> Plan:
 
 
 @kernel
-def _solve(
-    g: Any, plan: Any, room: int, v_scores: Any, f_scores: Any, max_rounds: int, tol: float, smoothing: int,
-    labels: Any, bounds: Any, scales: Any, ambiguous: Any,
-) -> int:  # fmt: skip
+def _solve(task: Any, room: Any, limits: Any, labels: Any, bounds: Any, scales: Any, ambiguous: Any) -> int:
     """Bound, its scale and best labeling met of every example; the first example whose bound is -inf, or -1."""
-    examples, structures, variables, factors, scope = g.examples, g.structures, g.variables, g.factors, g.scope
-    incident, v_kinds, kinds, slots, structured = (
-        g.incident, g.variable_kinds, g.factor_kinds, g.slots, g.structured,
-    )  # fmt: skip
-    rows, share, first_structured, largest = plan.rows, plan.share, plan.first_structured, g.largest
-    theta, lam, heard = np.empty(largest.states), np.empty(largest.deltas), np.empty(largest.deltas)
-    belief, table, spare = np.empty(largest.states), np.empty(largest.table), np.empty(largest.states)
-    soft, most = np.empty(largest.tables if smoothing > 0 else 0), np.empty(largest.deltas)
-    given = np.empty(largest.states)
-    unary, high = np.empty(largest.slots), np.empty(largest.slots)
-    work, order, own = np.empty(room), np.empty(room, np.int64), np.empty(largest.slots, np.int32)
-    trial = np.empty(largest.variables, np.int32)
-    for m in range(len(examples) - 1):
-        s, first, states, tables = (
-            examples[m].structure, examples[m].variables, examples[m].states, examples[m].tables,
-        )  # fmt: skip
-        v0, f0, n = structures[s].variables, structures[s].factors, examples[m + 1].variables - first
-        f1 = f0 + examples[m + 1].factors - examples[m].factors
-        size, entropy = start(
-            v0, n, f0, f1, states, tables, variables, v_kinds, incident, rows, factors, kinds, slots, structured,
-            v_scores, f_scores, theta, lam, work, own,
-        )  # fmt: skip
-        c0, c1 = first_structured[s], first_structured[s + 1]
-        bounds[m], best, scale = np.inf, -np.inf, size
-        number, decode_at, stage, final, temperature = 0, 1, 0, smoothing == 0, 0.0
-        while True:
-            bound, before = np.inf, bounds[m]
-            while number < max_rounds:
-                last = bound
-                bound = bound_round(
-                    v0, n, f0, tables, variables, v_kinds, incident, rows, share, factors, kinds, slots, structured,
-                    f_scores, theta, lam, heard, belief, table, unary, high, work, order, own,
-                )  # fmt: skip
-                if bound == -np.inf:
-                    return m
-                number += 1
-                bounds[m], scale = min(bounds[m], bound), max(abs(bound), size)
-                gap = bounds[m] - best if best > -np.inf else scale
-                enough = tol * scale if final else max(tol * scale, SLOW * gap)
-                done = last - bound <= enough or number == max_rounds
-                # Labels are cheap unless structured factors have to be asked for every variable.
-                if c0 == c1 or done or number >= decode_at:
-                    decode_at = 2 * number
-                    _decode(
-                        v0, n, f0, tables, variables, v_kinds, incident, rows, factors, kinds, slots, scope, structured,
-                        f_scores, theta, lam, belief, table, spare, unary, high, work, order, own, trial,
-                    )  # fmt: skip
-                    value = _score(
-                        v0, n, f0, f1, states, tables, variables, factors, kinds, slots, scope, structured, v_scores,
-                        f_scores, trial, work, own,
-                    )  # fmt: skip
-                    if value > best or best == -np.inf:
-                        best = value
-                        for v in range(n):
-                            labels[first + v] = trial[v]
-                if done or bounds[m] - best <= CERTIFIED * scale:
-                    break
-            if final or number == max_rounds or bounds[m] - best <= CERTIFIED * scale:
-                break
-            # If no allowed labeling is known, neither is the gap; the scores are on its scale.
-            gap = bounds[m] - best if best > -np.inf else scale
-            gained = before - bounds[m] if stage > 0 else np.inf
-            if stage == smoothing or min(gap, gained) <= WORTHWHILE * scale:
-                final = True
-                continue
-            temperature = 0.5 * temperature if stage > 0 else 2.0 * gap / entropy
-            stage += 1
-            _soften(f0, f1, tables, temperature, factors, kinds, f_scores, soft, most)
-            for _ in range(SOFT_ROUNDS):
-                for forward in (True, False):
-                    _soft_sweep(
-                        forward, temperature, v0, n, tables, variables, v_kinds, incident, rows, f0, factors, kinds,
-                        slots, structured, f_scores, soft, most, theta, lam, heard, belief, table, spare, given, unary,
-                        high, work, order, own,
-                    )  # fmt: skip
-        bound = _final(
-            v0, n, f0, tables, TIED * size, variables, v_kinds, incident, rows, factors, kinds, slots, structured,
-            f_scores, theta, lam, heard, belief, spare, table, unary, high, work, order, own, ambiguous, first,
-        )  # fmt: skip
-        bounds[m], scales[m] = min(bounds[m], bound), scale
+    for m in range(len(bounds)):
+        size, entropy = start(task, room, m)
+        bound, scale = _descend(task, room, m, limits, size, entropy, labels)
+        if bound == -np.inf:
+            return m
+        bounds[m], scales[m] = min(bound, _final_bound(task, room, m, TIED * size, ambiguous)), scale
     return -1
 
 
 @inner
-def start(
-    v0: int, n: int, f0: int, f1: int, states: int, tables: int, variables: Any, v_kinds: Any, incident: Any, rows: Any,
-    factors: Any, kinds: Any, slots: Any, structured: Any, v_scores: Any, f_scores: Any, theta: Any, lam: Any, work: Any,
-    own: Any,
-) -> tuple[float, float]:  # fmt: skip
-    """Scores of the variables, with factors of one variable among them, and no messages.
-
-    Returns the largest finite score, and 1 + the sum of the logarithms of all numbers of (joint) states.
-    """
-    size, entropy = 0.0, 1.0
-    for v in range(v0, v0 + n):
-        n_states, state, q0 = v_kinds[variables[v].template].entries, variables[v].table, variables[v].neighbours
-        entropy += np.log(n_states)
-        for k in range(n_states):
-            theta[state + k] = v_scores[states + state + k]
-        for q in range(q0, q0 + variables[v].degree):
-            if rows[q, R_KIND] == SINGLE:
-                t, at = factors[f0 + incident[q].factor].template, tables + incident[q].table
-                for k in range(n_states):
-                    if kinds[t].kind == TABLE:
-                        theta[state + k] += f_scores[at + k]
-                    else:
-                        own[0] = k
-                        theta[state + k] += structured_score(t, kinds, slots, structured, f_scores, at, own, work)
-        for k in range(n_states):
-            if theta[state + k] > -np.inf:
-                size = max(size, abs(theta[state + k]))
-        for q in range(q0, q0 + variables[v].degree):
-            for k in range(n_states):
-                lam[incident[q].delta + k] = 0.0 if theta[state + k] > -np.inf else -np.inf
-    for c in range(f0, f1):
-        at = tables + factors[c].table
-        entropy += np.log(kinds[factors[c].template].entries)
-        for y in range(at, at + kinds[factors[c].template].entries):
-            if f_scores[y] > -np.inf:
-                size = max(size, abs(f_scores[y]))
-    return size, entropy
-
-
-@inner
-def bound_round(
-    v0: int, n: int, f0: int, tables: int, variables: Any, v_kinds: Any, incident: Any, rows: Any, share: Any,
-    factors: Any, kinds: Any, slots: Any, structured: Any, f_scores: Any, theta: Any, lam: Any, heard: Any, belief: Any,
-    table: Any, unary: Any, high: Any, work: Any, order: Any, own: Any,
-) -> Any:  # fmt: skip
-    """Visit all variables forwards and backwards; the bound."""
-    bound = np.inf
-    for forward in (True, False):
-        bound = sweep(
-            forward, v0, n, tables, variables, v_kinds, incident, rows, share, f0, factors, kinds, slots, structured,
-            f_scores, theta, lam, heard, belief, table, unary, high, work, order, own,
-        )  # fmt: skip
-        if bound == -np.inf:
-            break
-    return bound
+def _descend(
+    task: Any, room: Any, m: int, limits: Any, size: float, entropy: float, labels: Any
+) -> tuple[float, float]:
+    """Lower the bound of an example by sweeps, with stages of smoothing between them; the bound and its scale."""
+    examples, first_structured, trial = task.graphs.examples, task.plan.first_structured, room.trial
+    max_rounds, tol, s = limits.max_rounds, limits.tol, examples[m].structure
+    first, n = examples[m].variables, examples[m + 1].variables - examples[m].variables
+    least, best, scale = np.inf, -np.inf, size
+    number, decode_at, stage, final, temperature = 0, 1, 0, limits.smoothing == 0, 0.0
+    while True:
+        bound, before = np.inf, least
+        while number < max_rounds:
+            last = bound
+            bound = bound_round(task, room, m)
+            if bound == -np.inf:
+                return -np.inf, scale
+            number += 1
+            least, scale = min(least, bound), max(abs(bound), size)
+            gap = least - best if best > -np.inf else scale
+            enough = tol * scale if final else max(tol * scale, SLOW * gap)
+            done = last - bound <= enough or number == max_rounds
+            # Labels are cheap unless structured factors have to be asked for every variable.
+            if first_structured[s] == first_structured[s + 1] or done or number >= decode_at:
+                decode_at = 2 * number
+                _decode(task, room, m)
+                value = _score(task, room, m)
+                if value > best or best == -np.inf:
+                    best = value
+                    for v in range(n):
+                        labels[first + v] = trial[v]
+            if done or least - best <= CERTIFIED * scale:
+                break
+        if final or number == max_rounds or least - best <= CERTIFIED * scale:
+            return least, scale
+        # If no allowed labeling is known, neither is the gap; the scores are on its scale.
+        gap = least - best if best > -np.inf else scale
+        gained = before - least if stage > 0 else np.inf
+        if stage == limits.smoothing or min(gap, gained) <= WORTHWHILE * scale:
+            final = True
+            continue
+        temperature = 0.5 * temperature if stage > 0 else 2.0 * gap / entropy
+        stage += 1
+        soften(task, room, m, temperature)
+        for _ in range(SOFT_ROUNDS):
+            for forward in (True, False):
+                soft_sweep(task, room, m, temperature, forward)
 
 
 @inner
-def sweep(
-    forward: bool, v0: int, n: int, tables: int, variables: Any, v_kinds: Any, incident: Any, rows: Any, share: Any,
-    f0: int, factors: Any, kinds: Any, slots: Any, structured: Any, f_scores: Any, theta: Any, lam: Any, heard: Any,
-    belief: Any, table: Any, unary: Any, high: Any, work: Any, order: Any, own: Any,
-) -> Any:  # fmt: skip
-    """Visit all variables in one order; the bound, since all factors end with 0 as their largest score."""
-    total = 0.0
-    before, after = (R_EARLIER, R_LATER) if forward else (R_LATER, R_EARLIER)
-    for step in range(n):
-        v = v0 + (step if forward else n - 1 - step)
+def _final_bound(task: Any, room: Any, m: int, tie: float, ambiguous: Any) -> float:
+    """The bound from its definition, and which variables have no state that is best, alone, for it and all its factors."""
+    g, rows, theta, lam, heard = task.graphs, task.plan.rows, room.theta, room.lam, room.heard
+    variables, v_kinds, incident, belief, spare = g.variables, g.variable_kinds, g.incident, room.belief, room.spare
+    s, first, tables = g.examples[m].structure, g.examples[m].variables, g.examples[m].tables
+    v0, f0, total = g.structures[s].variables, g.structures[s].factors, 0.0
+    for v in range(v0, g.structures[s + 1].variables):
         n_states, state = v_kinds[variables[v].template].entries, variables[v].table
         q0 = variables[v].neighbours
         q1 = q0 + variables[v].degree
         for k in range(n_states):
             belief[k] = theta[state + k]
         for q in range(q0, q1):
-            to = incident[q].delta
-            if rows[q, before]:
-                _message(
-                    q, n_states, tables, incident, rows, f0, factors, kinds, slots, structured, f_scores, lam, heard, table, unary,
-                    high, work, order, own,
-                )  # fmt: skip
-                for k in range(n_states):
-                    belief[k] += heard[to + k]
-            else:
-                for k in range(n_states):
-                    if theta[state + k] > -np.inf:
-                        belief[k] -= lam[to + k]
-        top, dead = -np.inf, False
+            for k in range(n_states):
+                if theta[state + k] > -np.inf:
+                    belief[k] -= lam[incident[q].delta + k]
+        total += largest_of(belief, 0, n_states)
         for k in range(n_states):
-            dead = dead or belief[k] == -np.inf
-            top = max(top, belief[k])
-        if top == -np.inf:
-            return -np.inf
-        total += top
-        part = share[v]
+            spare[k] = belief[k]
         for q in range(q0, q1):
             to = incident[q].delta
-            if rows[q, before]:
-                for k in range(n_states):
-                    lam[to + k] = -heard[to + k]
-            if rows[q, after]:
-                for k in range(n_states):
-                    if belief[k] > -np.inf:
-                        lam[to + k] += part * (belief[k] - top)
-        if dead:
-            _bury(n_states, state, q0, q1, incident, belief, theta, lam)
+            if rows[q].kind == SINGLE:
+                continue
+            message(task, room, q, n_states, tables, f0)
+            for k in range(n_states):
+                heard[to + k] += lam[to + k]
+            if not rows[q].earlier:
+                total += largest_of(heard, to, n_states)
+            for k in range(n_states):
+                spare[k] += heard[to + k]
+        best = 0
+        for k in range(n_states):
+            if spare[k] > spare[best]:
+                best = k
+        open_ = belief[best] < largest_of(belief, 0, n_states) - tie
+        for k in range(n_states):
+            open_ = open_ or (k != best and spare[k] >= spare[best] - tie)
+        for q in range(q0, q1):
+            to = incident[q].delta
+            if rows[q].kind != SINGLE:
+                open_ = open_ or heard[to + best] < largest_of(heard, to, n_states) - tie
+        ambiguous[first + v - v0] = open_
     return total
 
 
-@inner
-def _bury(n_states: int, state: int, q0: int, q1: int, incident: Any, belief: Any, theta: Any, lam: Any) -> None:
-    """Forbid the states that no allowed labeling has, in the variable and in all its factors."""
-    for k in range(n_states):
-        if belief[k] == -np.inf:
-            theta[state + k] = -np.inf
-            for q in range(q0, q1):
-                lam[incident[q].delta + k] = -np.inf
+# ------------------------------------------------------------------------------------------------------- labelings
 
 
 @inner
-def _message(
-    q: int, n_states: int, tables: int, incident: Any, rows: Any, f0: int, factors: Any, kinds: Any, slots: Any,
-    structured: Any, f_scores: Any, lam: Any, heard: Any, table: Any, unary: Any, high: Any, work: Any, order: Any,
-    own: Any,
-) -> None:  # fmt: skip
-    """Best score of the factor for each state of the variable, without what the variable itself has given to it."""
-    to, at = incident[q].delta, tables + incident[q].table
-    if rows[q, R_KIND] == PAIR:
-        other, n_other = rows[q, R_OTHER_DELTA], rows[q, R_OTHER_STATES]
-        if n_states == 2 and n_other == 2:
-            stride = incident[q].stride
-            zero, one = lam[other], lam[other + 1]
-            heard[to] = max(f_scores[at] + zero, f_scores[at + 3 - stride] + one)
-            heard[to + 1] = max(f_scores[at + stride] + zero, f_scores[at + 3] + one)
-        elif incident[q].stride == 1:
-            _max_columns(
-                f_scores[at : at + n_states * n_other], lam[other : other + n_other], heard[to : to + n_states]
-            )
-        else:
-            _max_rows(f_scores[at : at + n_states * n_other], lam[other : other + n_other], heard[to : to + n_states])
-        return
-    c = f0 + incident[q].factor
-    t = factors[c].template
-    if rows[q, R_KIND] == STRUCTURED:
-        mine, own_slot = to - factors[c].delta, 0
-        for j in range(kinds[t].arity):
-            e = kinds[t].slots + j
-            there = slots[e].delta
-            if there == mine:
-                own_slot = j
-            for k in range(there, there + slots[e].states):
-                unary[k] = 0.0 if there == mine else lam[factors[c].delta + k]
-        structured_max_marginals(t, own_slot, kinds, slots, structured, unary, f_scores, at, high, work, order, own)
-        for k in range(n_states):
-            heard[to + k] = high[mine + k]
-        return
-    for y in range(kinds[t].entries):
-        table[y] = f_scores[at + y]
-    for j in range(kinds[t].arity):
-        e = kinds[t].slots + j
-        given = factors[c].delta + slots[e].delta
-        if given != to:
-            slot_add(table, 0, slots[e].outer, slots[e].states, slots[e].stride, lam, given, 1.0)
-    slot_max(table, 0, incident[q].outer, n_states, incident[q].stride, heard, to)
-
-
-@inner
-def _max_columns(table: Any, given: Any, out: Any) -> None:
-    """out[k] = max_i table[i, k] + given[i]; the inner loop is along rows, where it compiles to vector instructions."""
-    n = len(out)
-    for k in range(n):
-        out[k] = -np.inf
-    for i in range(len(given)):
-        row = table[i * n : i * n + n]
-        add = given[i]
-        for k in range(n):
-            value = row[k] + add
-            out[k] = value if value > out[k] else out[k]
-
-
-@inner
-def _max_rows(table: Any, given: Any, out: Any) -> None:
-    """out[k] = max_i table[k, i] + given[i]; four running maxima, since one would wait for itself at every step."""
-    n = len(given)
-    for k in range(len(out)):
-        row = table[k * n : k * n + n]
-        a = b = c = d = -np.inf
-        for i in range(0, n - 3, 4):
-            a = max(a, row[i] + given[i])
-            b = max(b, row[i + 1] + given[i + 1])
-            c = max(c, row[i + 2] + given[i + 2])
-            d = max(d, row[i + 3] + given[i + 3])
-        for i in range(n - n % 4, n):
-            a = max(a, row[i] + given[i])
-        out[k] = max(max(a, b), max(c, d))
-
-
-@inner
-def _soften(
-    f0: int, f1: int, tables: int, temperature: float, factors: Any, kinds: Any, f_scores: Any, soft: Any, most: Any
-) -> None:
-    """Fill soft with exp(score / temperature) of all tables, relative to the largest of each, which most keeps."""
-    for c in range(f0, f1):
-        t = factors[c].template
-        if kinds[t].kind == TABLE:
-            at, n = factors[c].table, kinds[t].entries
-            top = _largest(f_scores, tables + at, n)
-            most[factors[c].delta] = top
-            for y in range(at, at + n):
-                soft[y] = np.exp((f_scores[tables + y] - top) / temperature) if top > -np.inf else 0.0
-
-
-@inner
-def _soft_sweep(
-    forward: bool, temperature: float, v0: int, n: int, tables: int, variables: Any, v_kinds: Any, incident: Any,
-    rows: Any, f0: int, factors: Any, kinds: Any, slots: Any, structured: Any, f_scores: Any, soft: Any, most: Any,
-    theta: Any, lam: Any, heard: Any, belief: Any, table: Any, spare: Any, given: Any, unary: Any, high: Any, work: Any,
-    order: Any, own: Any,
-) -> None:  # fmt: skip
-    """Minimise the smoothed bound over all messages of one variable, for each variable in turn."""
-    for step in range(n):
-        v = v0 + (step if forward else n - 1 - step)
-        n_states, state = v_kinds[variables[v].template].entries, variables[v].table
-        q0 = variables[v].neighbours
-        q1 = q0 + variables[v].degree
-        for k in range(n_states):
-            belief[k] = theta[state + k]
-        parts = 1.0
-        for q in range(q0, q1):
-            to = incident[q].delta
-            if rows[q, R_EARLIER] or rows[q, R_LATER]:
-                parts += 1.0
-                _soft_message(
-                    q, n_states, temperature, tables, incident, rows, f0, factors, kinds, slots, structured, f_scores,
-                    soft, most, lam, heard, table, spare, given, unary, high, work, order, own,
-                )  # fmt: skip
-                for k in range(n_states):
-                    belief[k] += heard[to + k]
-            else:
-                for k in range(n_states):
-                    if theta[state + k] > -np.inf:
-                        belief[k] -= lam[to + k]
-        top, dead = -np.inf, False
-        for k in range(n_states):
-            dead = dead or belief[k] == -np.inf
-            top = max(top, belief[k])
-        if top == -np.inf:
-            return
-        for q in range(q0, q1):
-            to = incident[q].delta
-            if rows[q, R_EARLIER] or rows[q, R_LATER]:
-                for k in range(n_states):
-                    if belief[k] > -np.inf:
-                        lam[to + k] = (belief[k] - top) / parts - heard[to + k]
-        if dead:
-            _bury(n_states, state, q0, q1, incident, belief, theta, lam)
-
-
-@inner
-def _soft_message(
-    q: int, n_states: int, temperature: float, tables: int, incident: Any, rows: Any, f0: int, factors: Any, kinds: Any,
-    slots: Any, structured: Any, f_scores: Any, soft: Any, most: Any, lam: Any, heard: Any, table: Any, sums: Any,
-    given: Any, unary: Any, high: Any, work: Any, order: Any, own: Any,
-) -> None:  # fmt: skip
-    """As `_message`, with temperature * log sum exp(. / temperature) for the maximum.
-
-    Tables are exponentiated once a temperature, so that a message costs exponentials of messages only. Structured
-    factors, and sums that are too small for a float, are left to the maximum; bounds hold for all messages.
-    """
-    c = f0 + incident[q].factor
-    t, to, at = factors[c].template, incident[q].delta, incident[q].table
-    shift = most[factors[c].delta]
-    for k in range(n_states):
-        sums[k] = 0.0
-    if rows[q, R_KIND] == STRUCTURED:
-        pass
-    elif rows[q, R_KIND] == PAIR:
-        n_other = rows[q, R_OTHER_STATES]
-        shift += _exponentials(lam, rows[q, R_OTHER_DELTA], n_other, temperature, given)
-        pair = soft[at : at + n_states * n_other]
-        if incident[q].stride == 1:
-            _add_columns(pair, given[:n_other], sums[:n_states])
-        else:
-            _add_rows(pair, given[:n_other], sums[:n_states])
-    else:
-        for y in range(kinds[t].entries):
-            table[y] = soft[at + y]
-        for j in range(kinds[t].arity):
-            e = kinds[t].slots + j
-            other, n_other = factors[c].delta + slots[e].delta, slots[e].states
-            if other != to:
-                shift += _exponentials(lam, other, n_other, temperature, given)
-                slot_scale(table, 0, slots[e].outer, n_other, slots[e].stride, given, 0)
-        slot_sum(table, 0, incident[q].outer, n_states, incident[q].stride, sums, 0)
-    least = np.inf
-    for k in range(n_states):
-        least = min(least, sums[k])
-    if least < 1e-290:
-        _message(
-            q, n_states, tables, incident, rows, f0, factors, kinds, slots, structured, f_scores, lam, heard, table, unary,
-            high, work, order, own,
-        )  # fmt: skip
-    for k in range(n_states):
-        if sums[k] >= 1e-290:
-            heard[to + k] = shift + temperature * np.log(sums[k])
-
-
-@inner
-def _exponentials(values: Any, at: int, n: int, temperature: float, out: Any) -> Any:
-    """Fill out with exp(value / temperature), relative to the largest value, which is returned."""
-    top = _largest(values, at, n)
-    for k in range(n):
-        out[k] = np.exp((values[at + k] - top) / temperature) if top > -np.inf else 0.0
-    return top
-
-
-@inner
-def _add_columns(table: Any, given: Any, out: Any) -> None:
-    """out[k] += sum_i table[i, k] * given[i]."""
-    n = len(out)
-    for i in range(len(given)):
-        row = table[i * n : i * n + n]
-        for k in range(n):
-            out[k] += row[k] * given[i]
-
-
-@inner
-def _add_rows(table: Any, given: Any, out: Any) -> None:
-    """out[k] += sum_i table[k, i] * given[i]."""
-    n = len(given)
-    for k in range(len(out)):
-        row = table[k * n : k * n + n]
-        a = b = c = d = 0.0
-        for i in range(0, n - 3, 4):
-            a += row[i] * given[i]
-            b += row[i + 1] * given[i + 1]
-            c += row[i + 2] * given[i + 2]
-            d += row[i + 3] * given[i + 3]
-        for i in range(n - n % 4, n):
-            a += row[i] * given[i]
-        out[k] += (a + b) + (c + d)
-
-
-@inner
-def _decode(
-    v0: int, n: int, f0: int, tables: int, variables: Any, v_kinds: Any, incident: Any, rows: Any, factors: Any,
-    kinds: Any, slots: Any, scope: Any, structured: Any, f_scores: Any, theta: Any, lam: Any, belief: Any, table: Any,
-    spare: Any, unary: Any, high: Any, work: Any, order: Any, own: Any, trial: Any,
-) -> None:  # fmt: skip
+def _decode(task: Any, room: Any, m: int) -> None:
     """Label variables in order: the best state given the labels so far and the messages from later variables."""
-    for v in range(n):
-        trial[v] = -1
+    g, rows, f_scores, trial = task.graphs, task.plan.rows, task.factor_scores, room.trial
+    variables, v_kinds, incident, theta, lam, belief = (
+        g.variables, g.variable_kinds, g.incident, room.theta, room.lam, room.belief,
+    )  # fmt: skip
+    s, tables, n = g.examples[m].structure, g.examples[m].tables, g.examples[m + 1].variables - g.examples[m].variables
+    v0, f0 = g.structures[s].variables, g.structures[s].factors
+    trial[:n] = -1
     for v in range(n):
         n_states, state = v_kinds[variables[v0 + v].template].entries, variables[v0 + v].table
         q0 = variables[v0 + v].neighbours
         for k in range(n_states):
             belief[k] = theta[state + k]
         for q in range(q0, q0 + variables[v0 + v].degree):
-            to, at = incident[q].delta, tables + incident[q].table
-            if not rows[q, R_EARLIER]:
+            if not rows[q].earlier:
                 # The sweep backwards has left what the later variables have to say.
                 for k in range(n_states):
                     if theta[state + k] > -np.inf:
-                        belief[k] -= lam[to + k]
-                continue
-            if rows[q, R_KIND] == PAIR:
-                at += trial[rows[q, R_OTHER]] * rows[q, R_OTHER_STRIDE]
+                        belief[k] -= lam[incident[q].delta + k]
+            elif rows[q].kind == PAIR:
+                at = tables + incident[q].table + trial[rows[q].other] * rows[q].other_stride
                 for k in range(n_states):
                     belief[k] += f_scores[at + k * incident[q].stride]
-                continue
-            c = f0 + incident[q].factor
-            t, mine = factors[c].template, to - factors[c].delta
-            slot_of = _clamped(c, v, factors, kinds, slots, scope, lam, trial, unary)
-            if rows[q, R_KIND] == STRUCTURED:
-                structured_max_marginals(
-                    t, slot_of, kinds, slots, structured, unary, f_scores, at, high, work, order, own
-                )
-                for k in range(n_states):
-                    belief[k] += high[mine + k]
-                continue
-            for y in range(kinds[t].entries):
-                table[y] = f_scores[at + y]
-            for j in range(kinds[t].arity):
-                e = kinds[t].slots + j
-                there = slots[e].delta
-                if there != mine:
-                    slot_add(table, 0, slots[e].outer, slots[e].states, slots[e].stride, unary, there, 1.0)
-            slot_max(table, 0, incident[q].outer, n_states, incident[q].stride, spare, 0)
-            for k in range(n_states):
-                belief[k] += spare[k]
+            else:
+                _add_known(task, room, q, v, n_states, tables, f0)
         best, fallback = -1, 0
         for k in range(n_states):
             if theta[state + k] == -np.inf:
@@ -715,15 +374,45 @@ def _decode(
 
 
 @inner
-def _clamped(c: int, v: int, factors: Any, kinds: Any, slots: Any, scope: Any, lam: Any, trial: Any, unary: Any) -> int:
+def _add_known(task: Any, room: Any, q: int, v: int, n_states: int, tables: int, f0: int) -> None:
+    """Add to the belief of variable v the best score of row q's factor for each state, given the labels so far."""
+    g, f_scores, belief, table, unary, high, spare = (
+        task.graphs, task.factor_scores, room.belief, room.table, room.unary, room.high, room.spare,
+    )  # fmt: skip
+    incident, factors, kinds, slots = g.incident, g.factors, g.factor_kinds, g.slots
+    c, at = f0 + incident[q].factor, tables + incident[q].table
+    t, mine = factors[c].template, incident[q].delta - factors[c].delta
+    place = _clamp(g, room, c, v)
+    if task.plan.rows[q].kind == STRUCTURED:
+        structured_max_marginals(
+            t, place, kinds, slots, g.structured, unary, f_scores, at, high, room.work, room.order, room.own
+        )
+        for k in range(n_states):
+            belief[k] += high[mine + k]
+        return
+    for y in range(kinds[t].entries):
+        table[y] = f_scores[at + y]
+    for j in range(kinds[t].arity):
+        e = kinds[t].slots + j
+        there = slots[e].delta
+        if there != mine:
+            slot_add(table, 0, slots[e].outer, slots[e].states, slots[e].stride, unary, there, 1.0)
+    slot_max(table, 0, incident[q].outer, n_states, incident[q].stride, spare, 0)
+    for k in range(n_states):
+        belief[k] += spare[k]
+
+
+@inner
+def _clamp(g: Any, room: Any, c: int, v: int) -> int:
     """What all variables of a factor but v have given to it, with other states than the labels known at -inf.
 
     Returns the place of v in the scope.
     """
+    factors, kinds, slots, lam, unary = g.factors, g.factor_kinds, g.slots, room.lam, room.unary
     t, place = factors[c].template, 0
     for j in range(kinds[t].arity):
-        e, u = kinds[t].slots + j, scope[factors[c].neighbours + j]
-        to, label = slots[e].delta, trial[u]
+        e, u = kinds[t].slots + j, g.scope[factors[c].neighbours + j]
+        to, label = slots[e].delta, room.trial[u]
         if u == v:
             place = j
         for k in range(slots[e].states):
@@ -735,155 +424,85 @@ def _clamped(c: int, v: int, factors: Any, kinds: Any, slots: Any, scope: Any, l
 
 
 @inner
-def _score(
-    v0: int, n: int, f0: int, f1: int, states: int, tables: int, variables: Any, factors: Any, kinds: Any, slots: Any,
-    scope: Any, structured: Any, v_scores: Any, f_scores: Any, trial: Any, work: Any, own: Any,
-) -> Any:  # fmt: skip
-    """Score of a labeling of one example."""
-    total = 0.0
-    for v in range(n):
+def _score(task: Any, room: Any, m: int) -> Any:
+    """Score of the labeling `trial` of example m."""
+    g, v_scores, trial = task.graphs, task.variable_scores, room.trial
+    variables, structures, s = g.variables, g.structures, g.examples[m].structure
+    v0, states, tables, total = structures[s].variables, g.examples[m].states, g.examples[m].tables, 0.0
+    for v in range(structures[s + 1].variables - v0):
         total += v_scores[states + variables[v0 + v].table + trial[v]]
-    for c in range(f0, f1):
-        total += _factor_score(c, tables, factors, kinds, slots, scope, structured, f_scores, trial, work, own)
+    for c in range(structures[s].factors, structures[s + 1].factors):
+        total += _factor_score(task, room, c, tables)
     return total
 
 
 @inner
-def _factor_score(
-    c: int, tables: int, factors: Any, kinds: Any, slots: Any, scope: Any, structured: Any, f_scores: Any, trial: Any,
-    work: Any, own: Any,
-) -> Any:  # fmt: skip
+def _factor_score(task: Any, room: Any, c: int, tables: int) -> Any:
     """Score of one factor under a labeling of its example."""
+    g, f_scores, trial, own = task.graphs, task.factor_scores, room.trial, room.own
+    factors, scope, kinds, slots = g.factors, g.scope, g.factor_kinds, g.slots
     t, at = factors[c].template, tables + factors[c].table
     if kinds[t].kind == TABLE:
         return f_scores[at + joint_state(c, 0, factors, scope, kinds, slots, trial)]
     for j in range(kinds[t].arity):
         own[j] = trial[scope[factors[c].neighbours + j]]
-    return structured_score(t, kinds, slots, structured, f_scores, at, own, work)
-
-
-@inner
-def _final(
-    v0: int, n: int, f0: int, tables: int, tie: float, variables: Any, v_kinds: Any, incident: Any, rows: Any,
-    factors: Any, kinds: Any, slots: Any, structured: Any, f_scores: Any, theta: Any, lam: Any, heard: Any, belief: Any,
-    spare: Any, table: Any, unary: Any, high: Any, work: Any, order: Any, own: Any, ambiguous: Any, first: int,
-) -> float:  # fmt: skip
-    """The bound from its definition, and which variables have no state that is best, alone, for it and all its factors."""
-    total = 0.0
-    for v in range(v0, v0 + n):
-        n_states, state = v_kinds[variables[v].template].entries, variables[v].table
-        q0 = variables[v].neighbours
-        q1 = q0 + variables[v].degree
-        for k in range(n_states):
-            belief[k] = theta[state + k]
-        for q in range(q0, q1):
-            for k in range(n_states):
-                if theta[state + k] > -np.inf:
-                    belief[k] -= lam[incident[q].delta + k]
-        total += _largest(belief, 0, n_states)
-        for k in range(n_states):
-            spare[k] = belief[k]
-        for q in range(q0, q1):
-            to = incident[q].delta
-            if rows[q, R_KIND] == SINGLE:
-                continue
-            _message(
-                q, n_states, tables, incident, rows, f0, factors, kinds, slots, structured, f_scores, lam, heard, table, unary,
-                high, work, order, own,
-            )  # fmt: skip
-            for k in range(n_states):
-                heard[to + k] += lam[to + k]
-            if not rows[q, R_EARLIER]:
-                total += _largest(heard, to, n_states)
-            for k in range(n_states):
-                spare[k] += heard[to + k]
-        best = 0
-        for k in range(n_states):
-            if spare[k] > spare[best]:
-                best = k
-        open_ = belief[best] < _largest(belief, 0, n_states) - tie
-        for k in range(n_states):
-            open_ = open_ or (k != best and spare[k] >= spare[best] - tie)
-        for q in range(q0, q1):
-            to = incident[q].delta
-            if rows[q, R_KIND] != SINGLE:
-                open_ = open_ or heard[to + best] < _largest(heard, to, n_states) - tie
-        ambiguous[first + v - v0] = open_
-    return total
-
-
-@inner
-def _largest(values: Any, at: int, n: int) -> Any:
-    """The largest of n numbers."""
-    most = -np.inf
-    for k in range(n):
-        most = max(most, values[at + k])
-    return most
+    return structured_score(t, kinds, slots, g.structured, f_scores, at, own, room.work)
 
 
 @kernel
-def _improve_structured(g: Any, plan: Any, room: int, v_scores: Any, f_scores: Any, labels: Any) -> None:
+def _improve_structured(task: Any, room: Any, labels: Any) -> None:
     """Relabel single variables, and the scopes of structured factors by their own oracles, while that raises the score."""
-    examples, structures, variables, factors, scope = g.examples, g.structures, g.variables, g.factors, g.scope
-    incident, v_kinds, kinds, slots, structured = (
-        g.incident, g.variable_kinds, g.factor_kinds, g.slots, g.structured,
-    )  # fmt: skip
-    first_structured, chosen, largest = plan.first_structured, plan.structured, g.largest
-    local, unary = np.empty(largest.states), np.empty(largest.slots)
-    work, order, own = np.empty(room), np.empty(room, np.int64), np.empty(largest.slots, np.int32)
-    trial, relabelled = np.empty(largest.variables, np.int32), np.empty(largest.slots, np.int32)
+    g, first_structured, chosen, trial = task.graphs, task.plan.first_structured, task.plan.structured, room.trial
+    examples, relabelled = g.examples, np.empty(g.largest.slots, np.int32)
     for m in range(len(examples) - 1):
-        s, first, states, tables = (
-            examples[m].structure, examples[m].variables, examples[m].states, examples[m].tables,
-        )  # fmt: skip
-        v0, f0, n = structures[s].variables, structures[s].factors, examples[m + 1].variables - first
-        f1 = f0 + examples[m + 1].factors - examples[m].factors
+        s, first = examples[m].structure, examples[m].variables
+        n = examples[m + 1].variables - first
         for v in range(n):
             trial[v] = labels[first + v]
         improving = True
         while improving:
             improving = False
             for v in range(n):
-                n_states = _local_scores(
-                    v, -1, v0, f0, states, tables, variables, v_kinds, incident, factors, kinds, slots, scope, structured,
-                    v_scores, f_scores, trial, work, own, local, 0,
-                )  # fmt: skip
-                best = trial[v]
-                for k in range(n_states):
-                    if local[k] > local[best]:
-                        best = k
-                if _gains(local[best], local[trial[v]]):
-                    trial[v], improving = best, True
+                improving |= _relabel(task, room, m, v)
             for i in range(first_structured[s], first_structured[s + 1]):
-                c = f0 + chosen[i]
-                t, scope0 = factors[c].template, factors[c].neighbours
-                value = _score(
-                    v0, n, f0, f1, states, tables, variables, factors, kinds, slots, scope, structured, v_scores, f_scores,
-                    trial, work, own,
-                )  # fmt: skip
-                for j in range(kinds[t].arity):
-                    _local_scores(
-                        scope[scope0 + j], c, v0, f0, states, tables, variables, v_kinds, incident, factors, kinds, slots,
-                        scope, structured, v_scores, f_scores, trial, work, own, unary,
-                        slots[kinds[t].slots + j].delta,
-                    )  # fmt: skip
-                structured_max(
-                    t, kinds, slots, structured, unary, f_scores, tables + factors[c].table, relabelled, work, order
-                )
-                for j in range(kinds[t].arity):
-                    v = scope[scope0 + j]
-                    trial[v], relabelled[j] = relabelled[j], trial[v]
-                new = _score(
-                    v0, n, f0, f1, states, tables, variables, factors, kinds, slots, scope, structured, v_scores, f_scores,
-                    trial, work, own,
-                )  # fmt: skip
-                if _gains(new, value):
-                    improving = True
-                    continue
-                for j in range(kinds[t].arity):
-                    trial[scope[scope0 + j]] = relabelled[j]
+                improving |= _relabel_scope(task, room, m, g.structures[s].factors + chosen[i], relabelled)
         for v in range(n):
             labels[first + v] = trial[v]
+
+
+@inner
+def _relabel(task: Any, room: Any, m: int, v: int) -> bool:
+    """Give a variable its best state, given the others; whether that has raised the score."""
+    local, trial = room.spare, room.trial
+    best = trial[v]
+    for k in range(_local_scores(task, room, m, v, -1, local, 0)):
+        if local[k] > local[best]:
+            best = k
+    gains = _gains(local[best], local[trial[v]])
+    if gains:
+        trial[v] = best
+    return gains
+
+
+@inner
+def _relabel_scope(task: Any, room: Any, m: int, c: int, relabelled: Any) -> bool:
+    """Give the scope of a structured factor its best labels, given the others; whether that has raised the score."""
+    g, unary, trial = task.graphs, room.unary, room.trial
+    factors, kinds, slots, scope = g.factors, g.factor_kinds, g.slots, g.scope
+    t, scope0 = factors[c].template, factors[c].neighbours
+    value = _score(task, room, m)
+    for j in range(kinds[t].arity):
+        _local_scores(task, room, m, scope[scope0 + j], c, unary, slots[kinds[t].slots + j].delta)
+    at = g.examples[m].tables + factors[c].table
+    structured_max(t, kinds, slots, g.structured, unary, task.factor_scores, at, relabelled, room.work, room.order)
+    for j in range(kinds[t].arity):
+        v = scope[scope0 + j]
+        trial[v], relabelled[j] = relabelled[j], trial[v]
+    if _gains(_score(task, room, m), value):
+        return True
+    for j in range(kinds[t].arity):
+        trial[scope[scope0 + j]] = relabelled[j]
+    return False
 
 
 @inner
@@ -893,13 +512,12 @@ def _gains(new: float, old: float) -> bool:
 
 
 @inner
-def _local_scores(
-    v: int, without: int, v0: int, f0: int, states: int, tables: int, variables: Any, v_kinds: Any, incident: Any,
-    factors: Any, kinds: Any, slots: Any, scope: Any, structured: Any, v_scores: Any, f_scores: Any, trial: Any,
-    work: Any, own: Any, out: Any, to: int,
-) -> Any:  # fmt: skip
+def _local_scores(task: Any, room: Any, m: int, v: int, without: int, out: Any, to: int) -> Any:
     """Score of each state of a variable with the labels of the others, but for one factor; the number of states."""
-    n_states, at = v_kinds[variables[v0 + v].template].entries, states + variables[v0 + v].table
+    g, v_scores, trial = task.graphs, task.variable_scores, room.trial
+    variables, incident, s = g.variables, g.incident, g.examples[m].structure
+    v0, f0 = g.structures[s].variables, g.structures[s].factors
+    n_states, at = g.variable_kinds[variables[v0 + v].template].entries, g.examples[m].states + variables[v0 + v].table
     q0, label = variables[v0 + v].neighbours, trial[v]
     for k in range(n_states):
         out[to + k] = v_scores[at + k]
@@ -907,8 +525,6 @@ def _local_scores(
         for q in range(q0, q0 + variables[v0 + v].degree):
             c = f0 + incident[q].factor
             if c != without:
-                out[to + k] += _factor_score(
-                    c, tables, factors, kinds, slots, scope, structured, f_scores, trial, work, own
-                )
+                out[to + k] += _factor_score(task, room, c, g.examples[m].tables)
     trial[v] = label
     return n_states

@@ -1,16 +1,9 @@
 """Junction trees: exact MAP and marginals on any graph, in time and memory exponential in its induced width.
 
-*Elimination.* Variables are eliminated one after the other; to eliminate v joins all its remaining neighbours. The
-*clique* of v is v with these neighbours, and the induced width of an order is its largest clique, minus one. Two orders
-are tried, and the one with the smaller tables is kept: least *fill* first (the fewest new edges), ties by the size of
-the clique's table; and least table first, ties by fill (Kjaerulff, "Triangulation of graphs", 1990). Edges are counted
-as they come and go, so a step costs about the square of its clique.
-
-*Clique tree.* A clique's parent is the clique where the next of its variables is eliminated. A clique that is part of a
-child's is absorbed by the child, so what remains are the maximal cliques. Clique C shares its *separator* S with its
-parent, and eliminates the *residual* R = C - S. Every variable and every factor is scored in one clique, of those that
-hold it the one with the smallest table, so that the largest have little but messages to add. (Lauritzen and
-Spiegelhalter, JRSS B 1988; Koller and Friedman, "Probabilistic Graphical Models", 2009, chapters 9 and 10.)
+Variables are eliminated one after the other, which makes a tree of cliques (elimination.py): clique C shares its *separator* S with
+its parent, and eliminates the *residual* R = C - S. Every variable and every factor is scored in one clique, of those that hold it
+the one with the smallest table, so that the largest have little but messages to add. (Lauritzen and Spiegelhalter, JRSS B 1988;
+Koller and Friedman, "Probabilistic Graphical Models", 2009, chapters 9 and 10.)
 
 *Messages.* From the leaves to the roots, with s_C the scores of clique C, and the children's messages added to it,
 
@@ -48,10 +41,8 @@ float64: its cliques, its separators, and the largest separator once more for su
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
-from math import inf, log10, prod
-from typing import Any, NamedTuple
+from math import log10
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,45 +57,36 @@ from maxmargin.inference.contract import (
     once_per_structures,
     raise_infeasible,
 )
+from maxmargin.inference.elimination import (
+    MOST_ENTRIES,
+    Clique,
+    Elimination,
+    elimination_of,
+    eliminations,
+    states_of,
+    table_entries,
+    table_size,
+)
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.templates import Structure
+from maxmargin.problems.layout import record_type
 
-# `cliques` (one more row than cliques; the last holds the ends): table in the example's room, rows, columns, message in
-# the example's room, first member, first member of the separator, first link.
-C_TABLE, C_ROWS, C_COLUMNS, C_MESSAGE, C_MEMBER, C_SEPARATOR, C_LINK = range(7)
-# `members`: the variable, its number of states; the residual's first.
-M_VARIABLE, M_STATES = range(2)
-# `links`, by size of the block: what the smaller table is, where it begins in the example (or in the room for messages),
-# its size, the size of the block, its first and last row of `dimensions`.
-LINK_KIND, LINK_AT, LINK_SIZE, LINK_BLOCK, LINK_FIRST, LINK_LAST = range(6)
+#: A clique (one more than there are; the last holds the ends): table in the example's room, rows, columns, message in the example's
+#: room, first member, first member of the separator, first link.
+CLIQUE = record_type("table", "rows", "columns", "message", "member", "separator", "link")
+#: The variable, its number of states; the residual's first.
+MEMBER = record_type("variable", "states")
+#: What the smaller table is, where it begins in the example (or in the room for messages), its size, the size of the block, its
+#: first and last row of `dimensions`. Links are sorted by size of the block.
+LINK = record_type("kind", "at", "entries", "block", "first", "last")
 OF_VARIABLE, OF_FACTOR, OF_MESSAGE = range(3)
-# `dimensions`: how many steps, and how far each goes in the smaller table.
-D_STEPS, D_STRIDE = range(2)
+#: How many steps, and how far each goes in the smaller table.
+DIMENSION = record_type("steps", "stride")
+#: Entries of all clique tables, of all messages, of the largest message.
+NEED = record_type("tables", "messages", "message")
 
-# No memory has so many entries, and beyond this their numbers do not fit in 64 bits.
-MOST_ENTRIES = 2**60
 # A table of at most that many entries has at most as many dimensions of two steps or more.
 MOST_DIMENSIONS = 60
-
-
-class Clique(NamedTuple):
-    """A maximal clique of one structure."""
-
-    #: Its variables in the order of elimination: first those eliminated here, then those shared with the parent.
-    residual: list[int]
-    separator: list[int]
-    #: Number of the parent clique, which is larger, or -1.
-    parent: int
-
-
-class Elimination(NamedTuple):
-    """The clique tree of one structure, children before parents."""
-
-    cliques: list[Clique]
-    width: int
-    #: Entries of all cliques and separators, and of the largest separator once more.
-    entries: int
 
 
 class Tree(Struct):
@@ -112,12 +94,28 @@ class Tree(Struct):
 
     #: First clique of each structure, and the end of the last.
     start: NDArray[np.int64]
-    cliques: NDArray[np.int64]
-    members: NDArray[np.int64]
-    links: NDArray[np.int64]
-    dimensions: NDArray[np.int64]
-    #: (structures, 3): entries of all clique tables, of all messages, of the largest message.
-    room: NDArray[np.int64]
+    cliques: Any
+    members: Any
+    links: Any
+    dimensions: Any
+    #: What an example of each structure needs.
+    needs: Any
+
+
+class Room(Struct):
+    """Room for the largest example of a batch."""
+
+    table: NDArray[np.float64]
+    message: NDArray[np.float64]
+    total: NDArray[np.float64]
+    #: A counter of the outer dimensions of a link; zeros between uses.
+    count: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, needs: Any) -> Room:
+        """Room for what some examples need."""
+        tables, messages, message = (int(needs[name].max()) for name in NEED.names or ())
+        return cls(np.empty(tables), np.empty(messages), np.empty(message), np.zeros(MOST_DIMENSIONS, np.int64))
 
 
 class JunctionTree:
@@ -145,7 +143,7 @@ class JunctionTree:
         trials: dict[int, Elimination] = {}
         for m, s in enumerate(graphs.structure_of.tolist()):
             if s not in trials:
-                trials[s] = _trial(graphs, s, self.limit)
+                trials[s] = elimination_of(graphs, s, self.limit)
             found = trials[s]
             if found.entries > self.limit:
                 most = "" if found.cliques else "at least "
@@ -158,11 +156,11 @@ class JunctionTree:
 
     def width(self, graphs: FactorGraphs) -> NDArray[np.int64]:
         """Induced width (M,) of each example's graph under the best elimination order found."""
-        return np.array([one.width for one in _eliminations(graphs)], np.int64)[graphs.structure_of]
+        return np.array([one.width for one in eliminations(graphs)], np.int64)[graphs.structure_of]
 
     def entries(self, graphs: FactorGraphs) -> NDArray[np.float64]:
         """Number of table entries (M,) that each example takes; as floats, since they may be astronomical."""
-        return _entries(graphs)[graphs.structure_of]
+        return table_entries(graphs)[graphs.structure_of]
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find the best labeling of every example by max-product."""
@@ -200,187 +198,23 @@ def _memory(entries: int) -> str:
     return f"{size:.3g} {unit}"
 
 
-# -------------------------------------------------------------------------------------------------- elimination
-
-
-@once_per_structures
-def _trials(graphs: FactorGraphs) -> dict[int, Elimination]:
-    """What is known of each structure: its clique tree, or from where on its tables were found to be too large."""
-    return {}
-
-
-def _trial(graphs: FactorGraphs, s: int, most: float = inf) -> Elimination:
-    """The clique tree of a structure; without cliques, and with bounds from below, if it has more than `most` entries."""
-    known, structure = _trials(graphs), graphs.structures[s]
-    found = known.get(s)
-    if found is None or (not found.cliques and found.entries <= most):
-        found = known[s] = _elimination(structure, _n_states(graphs, structure), most)
-    return found
-
-
-def _eliminations(graphs: FactorGraphs, most: float = inf) -> list[Elimination]:
-    return [_trial(graphs, s, most) for s in range(len(graphs.structures))]
-
-
-@once_per_structures
-def _entries(graphs: FactorGraphs) -> NDArray[np.float64]:
-    found = [one.entries for one in _eliminations(graphs)]
-    return np.array([float(one) if one <= MOST_ENTRIES else np.inf for one in found])
-
-
-def _n_states(graphs: FactorGraphs, structure: Structure) -> list[int]:
-    return [graphs.variable_templates[t].n_states[0] for t in structure.variable_templates]
-
-
-class _OverError(Exception):
-    """An order has more entries than it may have."""
-
-
-def _elimination(structure: Structure, n_states: list[int], most: float = inf) -> Elimination:
-    """The better one of two orders; without cliques, and with bounds from below, if both have more than `most` entries."""
-    neighbours: list[set[int]] = [set() for _ in n_states]
-    for scope in structure.scope_lists():
-        for v in scope:
-            neighbours[v].update(scope)
-    for v, near in enumerate(neighbours):
-        near.discard(v)
-    fill = _missing_edges(neighbours)
-    found: list[Elimination] = []
-    for fill_first in (True, False):
-        try:
-            order, later, filled = _eliminate(neighbours, fill, n_states, fill_first, most)
-            found.append(_clique_tree(order, later, n_states))
-        except _OverError as over:
-            width, entries, filled = over.args
-            found.append(Elimination([], width, entries))
-        # Without new edges the cliques are the graph's own, and no order has smaller ones; and where no memory would do, the
-        # other order would not save it.
-        if not filled or (found[0].cliques and found[0].entries > MOST_ENTRIES):
-            break
-    whole = [one for one in found if one.cliques]
-    return min(whole or found, key=lambda one: one.entries)
-
-
-def _missing_edges(neighbours: list[set[int]]) -> list[int]:
-    """How many pairs of each variable's neighbours are not joined."""
-    if all(len(near) == len(neighbours) - 1 for near in neighbours):
-        return [0] * len(neighbours)
-    # Each pair is found from both its ends; a neighbour is not its own, which is no missing edge.
-    return [sum(len(near - neighbours[u]) - 1 for u in near) // 2 for near in neighbours]
-
-
-def _eliminate(
-    neighbours: list[set[int]], missing: list[int], n_states: list[int], fill_first: bool, most: float = inf
-) -> tuple[list[int], list[set[int]], bool]:
-    """The order, the neighbours of each variable when it is eliminated, and whether edges were added.
-
-    Stops as soon as the cliques have more than `most` entries: with the largest width so far, the entries, and whether edges
-    were added.
-    """
-    near, fill = [set(one) for one in neighbours], list(missing)
-    size = [n * _size(one, n_states) for n, one in zip(n_states, near, strict=True)]
-    order, filled = [], False
-
-    def key(v: int) -> tuple[int, int, int]:
-        return (fill[v], size[v], v) if fill_first else (size[v], fill[v], v)
-
-    queue = [key(v) for v in range(len(near))]
-    heapify(queue)
-    done = [False] * len(near)
-    width = entries = 0
-    while queue:
-        entry = heappop(queue)
-        v = entry[2]
-        # Every change has put a new entry into the queue; the old ones are passed over when they come up.
-        if done[v] or entry != key(v):
-            continue
-        done[v] = True
-        order.append(v)
-        around = near[v]
-        changed = set(around)
-        width = max(width, len(around))
-        if fill[v]:
-            # A clique that needs a new edge is part of no earlier one, and none of the later ones has v: it is maximal.
-            entries, filled = entries + size[v], True
-        if max(entries, size[v]) > most:
-            raise _OverError(width, max(entries, size[v]), filled)
-        if fill[v]:
-            for a in around:
-                for b in around - near[a]:
-                    if a < b:
-                        both = near[a] & near[b]
-                        for u in both:
-                            fill[u] -= 1
-                        changed |= both
-                        fill[a] += len(near[a]) - len(both)
-                        fill[b] += len(near[b]) - len(both)
-                        near[a].add(b)
-                        near[b].add(a)
-                        size[a] *= n_states[b]
-                        size[b] *= n_states[a]
-        for u in around:
-            # The neighbours of v are joined by now, so the pairs that go with v are those with u's other neighbours.
-            fill[u] -= len(near[u]) - len(around)
-            near[u].remove(v)
-            size[u] //= n_states[v]
-        changed.discard(v)
-        for u in changed:
-            heappush(queue, key(u))
-    return order, near, filled
-
-
-def _clique_tree(order: list[int], later: list[set[int]], n_states: list[int]) -> Elimination:
-    """The maximal cliques of an order; later[v] are the variables of v's clique that are eliminated after v."""
-    rank = [0] * len(order)
-    for r, v in enumerate(order):
-        rank[v] = r
-    residuals: list[list[int]] = []
-    place, absorbed_by = [0] * len(order), dict[int, int]()
-    for v in order:
-        if v in absorbed_by:
-            place[v] = place[absorbed_by[v]]
-            residuals[place[v]].append(v)
-        else:
-            place[v] = len(residuals)
-            residuals.append([v])
-        if later[v]:
-            # What v leaves is part of the next one's clique; if it has the same size it is the same.
-            following = min(later[v], key=rank.__getitem__)
-            if len(later[v]) == len(later[following]) + 1:
-                absorbed_by.setdefault(following, v)
-    # Children send first: by the last variable that a clique eliminates.
-    by_last = sorted(range(len(residuals)), key=lambda c: rank[residuals[c][-1]])
-    number = {c: n for n, c in enumerate(by_last)}
-    cliques = []
-    for residual in (residuals[c] for c in by_last):
-        separator = sorted(later[residual[-1]], key=rank.__getitem__)
-        cliques.append(Clique(residual, separator, number[place[separator[0]]] if separator else -1))
-    columns = [_size(one.separator, n_states) for one in cliques]
-    tables = [_size(one.residual, n_states) * n for one, n in zip(cliques, columns, strict=True)]
-    width = max(len(one.residual) + len(one.separator) for one in cliques) - 1
-    return Elimination(cliques, width, sum(tables) + sum(columns) + max(columns))
-
-
-def _size(variables: Iterable[int], n_states: list[int]) -> int:
-    return prod(n_states[v] for v in variables)
-
-
 # ------------------------------------------------------------------------------------------------- flat arrays
 
 
 @once_per_structures
 def _tree(graphs: FactorGraphs) -> Tree:
     a = graphs.arrays
-    start, room = [0], []
-    cliques: list[list[int]] = []
+    start = [0]
+    needs: list[tuple[int, ...]] = []
+    cliques: list[tuple[int, ...]] = []
     members: list[tuple[int, int]] = []
-    links: list[list[int]] = []
+    links: list[tuple[int, ...]] = []
     dimensions: list[tuple[int, int]] = []
-    for s, (structure, found) in enumerate(zip(graphs.structures, _eliminations(graphs), strict=True)):
+    for s, (structure, found) in enumerate(zip(graphs.structures, eliminations(graphs), strict=True)):
         tables = messages = largest = 0
         # A batch may share structures with one that this engine refuses.
         if found.cliques and found.entries <= MOST_ENTRIES:
-            n_states = _n_states(graphs, structure)
+            n_states = states_of(graphs, structure)
             state = a.variables[a.structures[s].variables : a.structures[s + 1].variables].table.tolist()
             table = a.factors[a.structures[s].factors : a.structures[s + 1].factors].table.tolist()
             inside: list[list[tuple[int, int, list[int]]]] = [[] for _ in found.cliques]
@@ -390,39 +224,33 @@ def _tree(graphs: FactorGraphs) -> Tree:
                 inside[c].append(one)
             for clique, own in zip(found.cliques, inside, strict=True):
                 both = clique.residual + clique.separator
-                rows, columns = _size(clique.residual, n_states), _size(clique.separator, n_states)
+                rows, columns = table_size(clique.residual, n_states), table_size(clique.separator, n_states)
                 at_separator = len(members) + len(clique.residual)
-                cliques.append([tables, rows, columns, messages, len(members), at_separator, len(links)])
+                cliques.append((tables, rows, columns, messages, len(members), at_separator, len(links)))
                 members += [(v, n_states[v]) for v in both]
                 depth = {v: i for i, v in enumerate(both)}
                 for first, (kind, at, scope) in sorted(
                     ((min(depth[v] for v in one[2]), one) for one in own), key=lambda pair: -pair[0]
                 ):
-                    loops, block = _dimensions(both[first:], scope, n_states), _size(both[first:], n_states)
+                    loops, block = _dimensions(both[first:], scope, n_states), table_size(both[first:], n_states)
                     end = len(dimensions) + len(loops)
-                    links.append([kind, at, _size(scope, n_states), block, len(dimensions), end])
+                    links.append((kind, at, table_size(scope, n_states), block, len(dimensions), end))
                     dimensions += loops
                 if clique.separator:
                     inside[clique.parent].append((OF_MESSAGE, messages, clique.separator))
                 tables, messages, largest = tables + rows * columns, messages + columns, max(largest, columns)
         start.append(len(cliques))
-        room.append((tables, messages, largest))
-    cliques.append([0, 0, 0, 0, len(members), len(members), len(links)])
-    return Tree(
-        np.array(start, np.int64),
-        np.array(cliques, np.int64),
-        np.array(members, np.int64).reshape(-1, 2),
-        np.array(links, np.int64).reshape(-1, 6),
-        np.array(dimensions, np.int64).reshape(-1, 2),
-        np.array(room, np.int64),
-    )
+        needs.append((tables, messages, largest))
+    cliques.append((0, 0, 0, 0, len(members), len(members), len(links)))
+    tables_of = ((CLIQUE, cliques), (MEMBER, members), (LINK, links), (DIMENSION, dimensions), (NEED, needs))
+    return Tree(np.array(start, np.int64), *(np.array(rows, kind).view(np.recarray) for kind, rows in tables_of))
 
 
 def _homes(cliques: list[Clique], n_states: list[int], scopes: list[list[int]]) -> list[int]:
     """For each scope, the clique of the smallest table that holds it."""
     members = [{*one.residual, *one.separator} for one in cliques]
     holders: list[list[int]] = [[] for _ in n_states]
-    for c in sorted(range(len(cliques)), key=lambda c: _size(members[c], n_states)):
+    for c in sorted(range(len(cliques)), key=lambda c: table_size(members[c], n_states)):
         for v in members[c]:
             holders[v].append(c)
     rarest = [min(scope, key=lambda v: len(holders[v])) for scope in scopes]
@@ -441,16 +269,15 @@ def _dimensions(members: list[int], scope: list[int], n_states: list[int]) -> li
         n, far = n_states[v], stride.get(v, 0)
         if n == 1:
             continue
-        if loops and loops[-1][D_STRIDE] == n * far:
-            loops[-1] = (loops[-1][D_STEPS] * n, far)
+        if loops and loops[-1][1] == n * far:
+            loops[-1] = (loops[-1][0] * n, far)
         else:
             loops.append((n, far))
     return [(1, 0)] * (2 - len(loops)) + loops
 
 
-def _room(graphs: FactorGraphs) -> NDArray[np.int64]:
-    """Entries of clique tables, of messages and of a message that the largest examples of the batch need."""
-    return np.asarray(_tree(graphs).room[graphs.structure_of].max(axis=0))
+def _room(graphs: FactorGraphs) -> Room:
+    return Room.of(_tree(graphs).needs[graphs.structure_of])
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
@@ -459,38 +286,27 @@ def _room(graphs: FactorGraphs) -> NDArray[np.int64]:
 @kernel
 def _max_product(examples: Any, tree: Any, room: Any, v_scores: Any, f_scores: Any, labels: Any) -> int:
     """Best labeling of every example; the first example that has none, or -1."""
-    start, cliques, members, links, dimensions = tree.start, tree.cliques, tree.members, tree.links, tree.dimensions
-    table, message, count = np.empty(room[0]), np.empty(room[1]), np.zeros(MOST_DIMENSIONS, np.int64)
+    start, cliques, members, table, message = tree.start, tree.cliques, tree.members, room.table, room.message
     for m in range(len(examples) - 1):
-        s, first, states, tables = (
-            examples[m].structure,
-            examples[m].variables,
-            examples[m].states,
-            examples[m].tables,
-        )
+        s, first = examples[m].structure, examples[m].variables
         for c in range(start[s], start[s + 1]):
-            _fill(c, cliques, links, dimensions, v_scores, states, f_scores, tables, message, table, count)
-            at, rows, columns, to = (
-                cliques[c, C_TABLE],
-                cliques[c, C_ROWS],
-                cliques[c, C_COLUMNS],
-                cliques[c, C_MESSAGE],
-            )
-            _column_max(table, at, rows, columns, message, to)
+            _fill(tree, room, c, v_scores, examples[m].states, f_scores, examples[m].tables)
+            columns, to = cliques[c].columns, cliques[c].message
+            _column_max(table, cliques[c].table, cliques[c].rows, columns, message, to)
             if _take_off_largest(message, to, columns) == -np.inf:
                 return m
 
         for c in range(start[s + 1] - 1, start[s] - 1, -1):
-            separator, columns, column = cliques[c, C_SEPARATOR], cliques[c, C_COLUMNS], 0
-            for i in range(separator, cliques[c + 1, C_MEMBER]):
-                column = column * members[i, M_STATES] + labels[first + members[i, M_VARIABLE]]
-            at, best = cliques[c, C_TABLE] + column, 0
-            for r in range(1, cliques[c, C_ROWS]):
+            separator, columns, column = cliques[c].separator, cliques[c].columns, 0
+            for i in range(separator, cliques[c + 1].member):
+                column = column * members[i].states + labels[first + members[i].variable]
+            at, best = cliques[c].table + column, 0
+            for r in range(1, cliques[c].rows):
                 if table[at + r * columns] > table[at + best * columns]:
                     best = r
-            for i in range(separator - 1, cliques[c, C_MEMBER] - 1, -1):
-                labels[first + members[i, M_VARIABLE]] = best % members[i, M_STATES]
-                best //= members[i, M_STATES]
+            for i in range(separator - 1, cliques[c].member - 1, -1):
+                labels[first + members[i].variable] = best % members[i].states
+                best //= members[i].states
     return -1
 
 
@@ -500,69 +316,53 @@ def _sum_product(
     out_v: Any, out_f: Any, log_partition: Any,
 ) -> int:  # fmt: skip
     """Marginals of every example; the first example that has no allowed labeling, or -1."""
-    start, cliques, links, dimensions = tree.start, tree.cliques, tree.links, tree.dimensions
-    table, message, total = np.empty(room[0]), np.empty(room[1]), np.empty(room[2])
-    count = np.zeros(MOST_DIMENSIONS, np.int64)
+    start, cliques, links, table, message = tree.start, tree.cliques, tree.links, room.table, room.message
     for m in range(len(examples) - 1):
         s, states, tables = examples[m].structure, examples[m].states, examples[m].tables
         log_partition[m] = 0.0
         for c in range(start[s], start[s + 1]):
-            _fill(c, cliques, links, dimensions, v_scores, states, f_scores, tables, message, table, count)
-            at, rows, columns, to = (
-                cliques[c, C_TABLE],
-                cliques[c, C_ROWS],
-                cliques[c, C_COLUMNS],
-                cliques[c, C_MESSAGE],
-            )
-            _condition(table, at, rows, columns, temperature, message, to, total)
+            _fill(tree, room, c, v_scores, states, f_scores, tables)
+            columns, to = cliques[c].columns, cliques[c].message
+            _condition(table, cliques[c].table, cliques[c].rows, columns, temperature, message, to, room.total)
             top = _take_off_largest(message, to, columns)
             if top == -np.inf:
                 return m
             log_partition[m] += top
 
         for c in range(start[s + 1] - 1, start[s] - 1, -1):
-            at, rows, columns, to = (
-                cliques[c, C_TABLE],
-                cliques[c, C_ROWS],
-                cliques[c, C_COLUMNS],
-                cliques[c, C_MESSAGE],
-            )
+            at, rows, columns = cliques[c].table, cliques[c].rows, cliques[c].columns
             # The message is the separator's marginal by now; a single column is certain, and a root's has none.
             if columns > 1:
-                _scale_columns(table, at, rows, columns, message, to)
+                _scale_columns(table, at, rows, columns, message, cliques[c].message)
             block = rows * columns
-            for q in range(cliques[c + 1, C_LINK] - 1, cliques[c, C_LINK] - 1, -1):
-                _fold(table, at, block, links[q, LINK_BLOCK])
-                block = links[q, LINK_BLOCK]
-                kind, place = links[q, LINK_KIND], links[q, LINK_AT]
-                if kind == OF_VARIABLE:
-                    _collect(table, at, q, links, dimensions, out_v, states + place, count)
-                elif kind == OF_FACTOR:
-                    _collect(table, at, q, links, dimensions, out_f, tables + place, count)
+            for q in range(cliques[c + 1].link - 1, cliques[c].link - 1, -1):
+                _fold(table, at, block, links[q].block)
+                block = links[q].block
+                if links[q].kind == OF_VARIABLE:
+                    _collect(tree, room, at, q, out_v, states + links[q].at)
+                elif links[q].kind == OF_FACTOR:
+                    _collect(tree, room, at, q, out_f, tables + links[q].at)
                 else:
-                    _collect(table, at, q, links, dimensions, message, place, count)
+                    _collect(tree, room, at, q, message, links[q].at)
     return -1
 
 
 @inner
-def _fill(
-    c: int, cliques: Any, links: Any, dimensions: Any, v_scores: Any, states: int, f_scores: Any, tables: int,
-    message: Any, table: Any, count: Any,
-) -> None:  # fmt: skip
+def _fill(tree: Any, room: Any, c: int, v_scores: Any, states: int, f_scores: Any, tables: int) -> None:
     """The scores of clique c with its children's messages, into its table."""
-    at, block = cliques[c, C_TABLE], 1
+    cliques, links, table = tree.cliques, tree.links, room.table
+    at, block = cliques[c].table, 1
     table[at] = 0.0
-    for q in range(cliques[c, C_LINK], cliques[c + 1, C_LINK]):
-        _repeat(table, at, block, links[q, LINK_BLOCK])
-        block = links[q, LINK_BLOCK]
-        kind, place = links[q, LINK_KIND], links[q, LINK_AT]
-        if kind == OF_VARIABLE:
-            _add(table, at, q, links, dimensions, v_scores, states + place, count)
-        elif kind == OF_FACTOR:
-            _add(table, at, q, links, dimensions, f_scores, tables + place, count)
+    for q in range(cliques[c].link, cliques[c + 1].link):
+        _repeat(table, at, block, links[q].block)
+        block = links[q].block
+        if links[q].kind == OF_VARIABLE:
+            _add(tree, room, at, q, v_scores, states + links[q].at)
+        elif links[q].kind == OF_FACTOR:
+            _add(tree, room, at, q, f_scores, tables + links[q].at)
         else:
-            _add(table, at, q, links, dimensions, message, place, count)
-    _repeat(table, at, block, cliques[c, C_ROWS] * cliques[c, C_COLUMNS])
+            _add(tree, room, at, q, room.message, links[q].at)
+    _repeat(table, at, block, cliques[c].rows * cliques[c].columns)
 
 
 @inner
@@ -582,16 +382,14 @@ def _fold(table: Any, at: int, size: int, block: int) -> None:
 
 
 @inner
-def _add(table: Any, at: int, q: int, links: Any, dimensions: Any, small: Any, to: int, count: Any) -> None:
-    """Add link q's table, small[to:], to its block of the clique's; `count` comes and goes as zeros."""
-    first, last = links[q, LINK_FIRST], links[q, LINK_LAST] - 2
+def _add(tree: Any, room: Any, at: int, q: int, small: Any, to: int) -> None:
+    """Add link q's table, small[to:], to its block of the clique's, which begins at `at`."""
+    table, links, dimensions = room.table, tree.links, tree.dimensions
+    first, last = links[q].first, links[q].last - 2
     n, far, n_inner, near = (
-        dimensions[last, D_STEPS],
-        dimensions[last, D_STRIDE],
-        dimensions[last + 1, D_STEPS],
-        dimensions[last + 1, D_STRIDE],
-    )
-    y, end = at, at + links[q, LINK_BLOCK]
+        dimensions[last].steps, dimensions[last].stride, dimensions[last + 1].steps, dimensions[last + 1].stride,
+    )  # fmt: skip
+    y, end = at, at + links[q].block
     while y < end:
         for i in range(n):
             if near == 0:
@@ -602,22 +400,20 @@ def _add(table: Any, at: int, q: int, links: Any, dimensions: Any, small: Any, t
                 for k in range(n_inner):
                     table[y + k] += small[to + i * far + k * near]
             y += n_inner
-        to += _advance(dimensions, first, last, count)
+        to += _advance(dimensions, first, last, room.count)
 
 
 @inner
-def _collect(table: Any, at: int, q: int, links: Any, dimensions: Any, small: Any, to: int, count: Any) -> None:
-    """Sum link q's block of the clique's table into its own, small[to:]; `count` comes and goes as zeros."""
-    first, last = links[q, LINK_FIRST], links[q, LINK_LAST] - 2
+def _collect(tree: Any, room: Any, at: int, q: int, small: Any, to: int) -> None:
+    """Sum link q's block of the clique's table, which begins at `at`, into its own, small[to:]."""
+    table, links, dimensions = room.table, tree.links, tree.dimensions
+    first, last = links[q].first, links[q].last - 2
     n, far, n_inner, near = (
-        dimensions[last, D_STEPS],
-        dimensions[last, D_STRIDE],
-        dimensions[last + 1, D_STEPS],
-        dimensions[last + 1, D_STRIDE],
-    )
-    for k in range(to, to + links[q, LINK_SIZE]):
+        dimensions[last].steps, dimensions[last].stride, dimensions[last + 1].steps, dimensions[last + 1].stride,
+    )  # fmt: skip
+    for k in range(to, to + links[q].entries):
         small[k] = 0.0
-    y, end = at, at + links[q, LINK_BLOCK]
+    y, end = at, at + links[q].block
     while y < end:
         for i in range(n):
             if near == 0:
@@ -629,19 +425,19 @@ def _collect(table: Any, at: int, q: int, links: Any, dimensions: Any, small: An
                 for k in range(n_inner):
                     small[to + i * far + k * near] += table[y + k]
             y += n_inner
-        to += _advance(dimensions, first, last, count)
+        to += _advance(dimensions, first, last, room.count)
 
 
 @inner
 def _advance(dimensions: Any, first: int, last: int, count: Any) -> int:
-    """Count on by one in the outer dimensions; how far that goes in the smaller table."""
+    """Count on by one in the outer dimensions; how far that goes in the smaller table. `count` comes and goes as zeros."""
     moved = 0
     for d in range(last - 1, first - 1, -1):
-        moved += dimensions[d, D_STRIDE]
+        moved += dimensions[d].stride
         count[d - first] += 1
-        if count[d - first] < dimensions[d, D_STEPS]:
+        if count[d - first] < dimensions[d].steps:
             break
-        moved -= dimensions[d, D_STEPS] * dimensions[d, D_STRIDE]
+        moved -= dimensions[d].steps * dimensions[d].stride
         count[d - first] = 0
     return moved
 

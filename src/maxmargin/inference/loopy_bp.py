@@ -55,28 +55,58 @@ from maxmargin.inference.contract import (
 )
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
+from maxmargin.problems.layout import GraphArrays, Largest, record_type, records
 from maxmargin.problems.tables import slot_add, slot_max
 from maxmargin.problems.templates import Structure
 
-# Columns of `ends`, a row per (factor, variable of its scope): the variable, its first state and the message in the
-# example, the variable's slot, and where its states begin among the factor's.
-E_VARIABLE, E_STATE, E_MESSAGE, E_STATES, E_STRIDE, E_OUTER, E_PLACE = range(7)
-# Columns of `members`, a row per factor: table in the example, its size, first and last row of `ends`.
-M_TABLE, M_SIZE, M_END, M_LAST = range(4)
+#: An end of a factor: the variable, its first state and the message in the example, the variable's slot, and where its states begin
+#: among the factor's.
+END = record_type("variable", "state", "message", "states", "stride", "outer", "place")
+#: A factor: its table in the example and that table's size, the first and the last row of `ends`.
+FACTOR = record_type("table", "entries", "end", "last")
 
 
 class Walk(Struct):
     """What the shapes of graphs say about who sends when, and where."""
 
-    #: A row per factor of all structures, in their order, and its ends.
-    members: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    #: The rows of `members`, structure by structure, from the roots of a breadth-first walk outwards.
-    factors: NDArray[np.int64]
+    #: A record per factor of all structures, in their order, and its ends.
+    factors: Any
+    ends: Any
+    #: The factors, structure by structure, from the roots of a breadth-first walk outwards.
+    order: NDArray[np.int64]
     #: The variables of each structure, in the order of the same walk.
     variables: NDArray[np.int64]
     #: Whether a structure is a forest.
     forest: NDArray[np.bool_]
+
+
+class Task(Struct):
+    """Graphs and their scores."""
+
+    graphs: GraphArrays
+    walk: Walk
+    variable_scores: NDArray[np.float64]
+    factor_scores: NDArray[np.float64]
+
+
+class Room(Struct):
+    """Beliefs and messages of one example, what a factor works with, and a labeling."""
+
+    belief: NDArray[np.float64]
+    message: NDArray[np.float64]
+    table: NDArray[np.float64]
+    said: NDArray[np.float64]
+    heard: NDArray[np.float64]
+    trial: NDArray[np.int64]
+    done: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, largest: Largest) -> Room:
+        """Room for the largest example."""
+        return cls(
+            np.empty(largest.states), np.empty(largest.deltas), np.empty(largest.table), np.empty(largest.slots),
+            np.empty(largest.states), np.empty(largest.variables, np.int64), np.empty(largest.variables, np.bool_),
+        )  # fmt: skip
 
 
 class LoopyBP:
@@ -115,10 +145,8 @@ class LoopyBP:
         check_refusal(self, graphs)
         scores = check_numbers(graphs, scores)
         labels = np.empty(len(graphs.labels), np.int32)
-        failed = _max_product(
-            graphs.arrays, _walk(graphs), scores.variables, scores.factors, self.max_rounds, self.damping, self.tol,
-            labels,
-        )  # fmt: skip
+        task, room = Task(graphs.arrays, _walk(graphs), *scores), Room.of(graphs.arrays.largest)
+        failed = _max_product(task, room, self.max_rounds, self.damping, self.tol, labels)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return unbounded_result(graphs, scores, labels)
@@ -133,10 +161,8 @@ class LoopyBP:
         check_refusal(self, graphs)
         scores = check_numbers(graphs, scores)
         out = Marginals(np.empty(len(scores.variables)), np.empty(len(scores.factors)), np.empty(graphs.n_examples))
-        failed = _sum_product(
-            graphs.arrays, _walk(graphs), scores.variables, scores.factors, temperature, self.max_rounds, self.damping,
-            self.tol, *out,
-        )  # fmt: skip
+        task, room = Task(graphs.arrays, _walk(graphs), *scores), Room.of(graphs.arrays.largest)
+        failed = _sum_product(task, room, temperature, self.max_rounds, self.damping, self.tol, *out)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return out
@@ -155,17 +181,15 @@ def _walk(graphs: FactorGraphs) -> Walk:
     factor = np.repeat(np.arange(len(kind)), arity)
     slot = a.slots[a.factor_kinds[kind[factor]].slots + np.arange(len(factor)) - a.factors[factor].neighbours]
     first_variable = np.repeat(a.structures[:-1].variables, np.diff(a.structures.factors))
-    ends = np.stack(
-        [
-            a.scope,
-            a.variables[first_variable[factor] + a.scope].table,
-            a.factors[factor].delta + slot.delta,
-            slot.states,
-            slot.stride,
-            slot.outer,
-            slot.delta,
-        ],
-        axis=1,
+    ends = records(
+        END,
+        a.scope,
+        a.variables[first_variable[factor] + a.scope].table,
+        a.factors[factor].delta + slot.delta,
+        slot.states,
+        slot.stride,
+        slot.outer,
+        slot.delta,
     )
     first_end = a.factors.neighbours
     factors: list[int] = []
@@ -175,7 +199,7 @@ def _walk(graphs: FactorGraphs) -> Walk:
         variables += of_variables
         factors += [offset + c for c in of_factors]
     return Walk(
-        np.stack([a.factors.table, a.factor_kinds[kind].entries, first_end, first_end + arity], axis=1),
+        records(FACTOR, a.factors.table, a.factor_kinds[kind].entries, first_end, first_end + arity),
         ends,
         np.array(factors, np.int64),
         np.array(variables, np.int64),
@@ -214,54 +238,28 @@ def _breadth_first(structure: Structure) -> tuple[list[int], list[int]]:
 
 
 @kernel
-def _max_product(
-    g: Any, walk: Any, v_scores: Any, f_scores: Any, max_rounds: int, damping: float, tol: float, labels: Any
-) -> int:
+def _max_product(task: Any, room: Any, max_rounds: int, damping: float, tol: float, labels: Any) -> int:
     """Best labeling seen of every example; the first example in which every labeling is known to be forbidden, or -1."""
-    examples, structures, variables, incident, v_kinds, largest = (
-        g.examples, g.structures, g.variables, g.incident, g.variable_kinds, g.largest,
-    )  # fmt: skip
-    members, ends, order, turn, forest = walk.members, walk.ends, walk.factors, walk.variables, walk.forest
-    belief, message = np.empty(largest.states), np.empty(largest.deltas)
-    table, said, heard = np.empty(largest.table), np.empty(largest.slots), np.empty(largest.states)
-    trial, done = np.empty(largest.variables, np.int64), np.empty(largest.variables, np.bool_)
+    examples, trial, message = task.graphs.examples, room.trial, room.message
     for m in range(len(examples) - 1):
-        s, first, states, tables = (
-            examples[m].structure,
-            examples[m].variables,
-            examples[m].states,
-            examples[m].tables,
-        )
-        v0, f0, f1, n = (
-            structures[s].variables,
-            structures[s].factors,
-            structures[s + 1].factors,
-            examples[m + 1].variables - first,
-        )
-        own = 0.0 if forest[s] else damping
-        for i in range(len(message)):
-            message[i] = 0.0
+        first, n = examples[m].variables, examples[m + 1].variables - examples[m].variables
+        own = 0.0 if task.walk.forest[examples[m].structure] else damping
+        message[:] = 0.0
         best = -np.inf
         for number in range(max_rounds):
-            _gather(v0, n, states, variables, v_kinds, incident, v_scores, message, number == 0, belief)
-            change = _round(
-                f0, f1, tables, order, members, ends, f_scores, 0.0, own, table, said, heard, message, belief
-            )
-            if not _states(v0, n, variables, v_kinds, belief, trial):
+            _gather(task, room, m, number == 0)
+            change = _round(task, room, m, 0.0, own)
+            if not _states(task, room, m):
                 return m
-            value = _score(v0, n, f0, f1, states, tables, variables, members, ends, v_scores, f_scores, trial)
+            value = _score(task, m, trial)
             if number == 0 or value > best:
                 best = value
                 for v in range(n):
                     labels[first + v] = trial[v]
             if change <= tol:
                 break
-        _choose(
-            v0, n, f0, states, tables, variables, v_kinds, incident, turn, members, ends, v_scores, f_scores, table, said,
-            heard, message, belief, trial, done,
-        )  # fmt: skip
-        value = _score(v0, n, f0, f1, states, tables, variables, members, ends, v_scores, f_scores, trial)
-        if value > best:
+        _choose(task, room, m)
+        if _score(task, m, trial) > best:
             for v in range(n):
                 labels[first + v] = trial[v]
     return -1
@@ -269,48 +267,34 @@ def _max_product(
 
 @kernel
 def _sum_product(
-    g: Any, walk: Any, v_scores: Any, f_scores: Any, temperature: float, max_rounds: int, damping: float, tol: float,
-    out_v: Any, out_f: Any, log_partition: Any,
+    task: Any, room: Any, temperature: float, max_rounds: int, damping: float, tol: float, out_v: Any, out_f: Any,
+    log_partition: Any,
 ) -> int:  # fmt: skip
     """Beliefs of every example; the first example in which every labeling is known to be forbidden, or -1."""
-    examples, structures, variables, incident, v_kinds, largest = (
-        g.examples, g.structures, g.variables, g.incident, g.variable_kinds, g.largest,
-    )  # fmt: skip
-    members, ends, order, forest = walk.members, walk.ends, walk.factors, walk.forest
-    belief, message = np.empty(largest.states), np.empty(largest.deltas)
-    table, said, heard = np.empty(largest.table), np.empty(largest.slots), np.empty(largest.states)
-    trial = np.empty(largest.variables, np.int64)
+    g, factors, belief, message = task.graphs, task.walk.factors, room.belief, room.message
+    examples, structures, variables, v_kinds = g.examples, g.structures, g.variables, g.variable_kinds
     for m in range(len(examples) - 1):
         s, states, tables = examples[m].structure, examples[m].states, examples[m].tables
-        v0, f0, f1, n = (
-            structures[s].variables,
-            structures[s].factors,
-            structures[s + 1].factors,
-            examples[m + 1].variables - examples[m].variables,
-        )
-        own = 0.0 if forest[s] else damping
-        for i in range(len(message)):
-            message[i] = 0.0
+        own = 0.0 if task.walk.forest[s] else damping
+        message[:] = 0.0
         for number in range(max_rounds):
-            _gather(v0, n, states, variables, v_kinds, incident, v_scores, message, number == 0, belief)
-            change = _round(
-                f0, f1, tables, order, members, ends, f_scores, temperature, own, table, said, heard, message, belief
-            )
-            if not _states(v0, n, variables, v_kinds, belief, trial):
+            _gather(task, room, m, number == 0)
+            change = _round(task, room, m, temperature, own)
+            if not _states(task, room, m):
                 return m
             if change <= tol:
                 break
-        _gather(v0, n, states, variables, v_kinds, incident, v_scores, message, False, belief)
+        _gather(task, room, m, False)
         total = 0.0
-        for v in range(v0, v0 + n):
+        for v in range(structures[s].variables, structures[s + 1].variables):
             at, n_states = variables[v].table, v_kinds[variables[v].template].entries
             for k in range(at, at + n_states):
                 out_v[states + k] = belief[k]
             total += (1 - variables[v].degree) * _normalise(out_v, states + at, n_states, temperature)
-        for c in range(f0, f1):
-            at = tables + members[c, M_TABLE]
-            _fill(c, tables, members, ends, f_scores, message, belief, said, out_f, at)
-            total += _normalise(out_f, at, members[c, M_SIZE], temperature)
+        for c in range(structures[s].factors, structures[s + 1].factors):
+            at = tables + factors[c].table
+            _fill(task, room, c, tables, out_f, at)
+            total += _normalise(out_f, at, factors[c].entries, temperature)
         # What the last round found impossible may have left a factor without a joint state.
         if total == -np.inf:
             return m
@@ -319,12 +303,12 @@ def _sum_product(
 
 
 @inner
-def _gather(
-    v0: int, n: int, states: int, variables: Any, v_kinds: Any, incident: Any, v_scores: Any, message: Any, anew: bool,
-    belief: Any,
-) -> None:  # fmt: skip
+def _gather(task: Any, room: Any, m: int, anew: bool) -> None:
     """Sum up beliefs, which drift while messages change; unless it is done anew, the impossible stays so."""
-    for v in range(v0, v0 + n):
+    g, v_scores, belief, message = task.graphs, task.variable_scores, room.belief, room.message
+    variables, v_kinds, incident = g.variables, g.variable_kinds, g.incident
+    s, states = g.examples[m].structure, g.examples[m].states
+    for v in range(g.structures[s].variables, g.structures[s + 1].variables):
         at, n_states, row = variables[v].table, v_kinds[variables[v].template].entries, variables[v].neighbours
         for k in range(n_states):
             if anew or belief[at + k] > -np.inf:
@@ -335,21 +319,21 @@ def _gather(
 
 
 @inner
-def _round(
-    f0: int, f1: int, tables: int, order: Any, members: Any, ends: Any, f_scores: Any, temperature: float, damping: float,
-    table: Any, said: Any, heard: Any, message: Any, belief: Any,
-) -> float:  # fmt: skip
+def _round(task: Any, room: Any, m: int, temperature: float, damping: float) -> float:
     """All factors send, from the leaves to the roots and back; the largest change of a message."""
+    g, factors, ends, order = task.graphs, task.walk.factors, task.walk.ends, task.walk.order
+    belief, message, table, said, heard = room.belief, room.message, room.table, room.said, room.heard
+    s, tables = g.examples[m].structure, g.examples[m].tables
+    f0, f1 = g.structures[s].factors, g.structures[s + 1].factors
     change = 0.0
     for step in range(2 * (f1 - f0)):
-        q = f1 - 1 - step if step < f1 - f0 else 2 * f0 - f1 + step
-        c = order[q]
-        _fill(c, tables, members, ends, f_scores, message, belief, said, table, 0)
-        for e in range(members[c, M_END], members[c, M_LAST]):
-            at, to, n_states, place = ends[e, E_STATE], ends[e, E_MESSAGE], ends[e, E_STATES], ends[e, E_PLACE]
-            slot_max(table, 0, ends[e, E_OUTER], n_states, ends[e, E_STRIDE], heard, 0)
+        c = order[f1 - 1 - step if step < f1 - f0 else 2 * f0 - f1 + step]
+        _fill(task, room, c, tables, table, 0)
+        for e in range(factors[c].end, factors[c].last):
+            at, to, n_states, place = ends[e].state, ends[e].message, ends[e].states, ends[e].place
+            slot_max(table, 0, ends[e].outer, n_states, ends[e].stride, heard, 0)
             if temperature > 0.0:
-                _slot_log_sum(table, ends[e, E_OUTER], n_states, ends[e, E_STRIDE], temperature, heard)
+                _slot_log_sum(table, ends[e].outer, n_states, ends[e].stride, temperature, heard)
             top = -np.inf
             for k in range(n_states):
                 if heard[k] > -np.inf:
@@ -370,18 +354,18 @@ def _round(
 
 
 @inner
-def _fill(
-    c: int, tables: int, members: Any, ends: Any, f_scores: Any, message: Any, belief: Any, said: Any, table: Any, to: int
-) -> None:  # fmt: skip
+def _fill(task: Any, room: Any, c: int, tables: int, table: Any, to: int) -> None:
     """Beliefs of factor c, in table[to:]; what its variables say goes to `said`."""
-    here = tables + members[c, M_TABLE]
-    for y in range(members[c, M_SIZE]):
+    factors, ends, f_scores = task.walk.factors, task.walk.ends, task.factor_scores
+    belief, message, said = room.belief, room.message, room.said
+    here = tables + factors[c].table
+    for y in range(factors[c].entries):
         table[to + y] = f_scores[here + y]
-    for e in range(members[c, M_END], members[c, M_LAST]):
-        at, sent, n_states, place = ends[e, E_STATE], ends[e, E_MESSAGE], ends[e, E_STATES], ends[e, E_PLACE]
+    for e in range(factors[c].end, factors[c].last):
+        at, sent, n_states, place = ends[e].state, ends[e].message, ends[e].states, ends[e].place
         for k in range(n_states):
             said[place + k] = belief[at + k] - message[sent + k]
-        slot_add(table, to, ends[e, E_OUTER], n_states, ends[e, E_STRIDE], said, place, 1.0)
+        slot_add(table, to, ends[e].outer, n_states, ends[e].stride, said, place, 1.0)
 
 
 @inner
@@ -416,9 +400,11 @@ def _normalise(table: Any, at: int, size: int, temperature: float) -> float:
 
 
 @inner
-def _states(v0: int, n: int, variables: Any, v_kinds: Any, belief: Any, trial: Any) -> bool:
-    """Each variable's state of largest belief; False if a variable has no possible state."""
-    for v in range(n):
+def _states(task: Any, room: Any, m: int) -> bool:
+    """Each variable's state of largest belief, into `trial`; False if a variable has no possible state."""
+    g, belief, trial = task.graphs, room.belief, room.trial
+    variables, v_kinds, v0 = g.variables, g.variable_kinds, g.structures[g.examples[m].structure].variables
+    for v in range(g.examples[m + 1].variables - g.examples[m].variables):
         at, best = variables[v0 + v].table, 0
         for k in range(1, v_kinds[variables[v0 + v].template].entries):
             if belief[at + k] > belief[at + best]:
@@ -430,31 +416,36 @@ def _states(v0: int, n: int, variables: Any, v_kinds: Any, belief: Any, trial: A
 
 
 @inner
-def _score(
-    v0: int, n: int, f0: int, f1: int, states: int, tables: int, variables: Any, members: Any, ends: Any, v_scores: Any,
-    f_scores: Any, trial: Any,
-) -> float:  # fmt: skip
-    total = 0.0
-    for v in range(n):
+def _score(task: Any, m: int, trial: Any) -> float:
+    """The score of a labeling of example m."""
+    g, factors, ends, v_scores, f_scores = (
+        task.graphs, task.walk.factors, task.walk.ends, task.variable_scores, task.factor_scores,
+    )  # fmt: skip
+    variables, structures, s = g.variables, g.structures, g.examples[m].structure
+    v0, states, tables, total = structures[s].variables, g.examples[m].states, g.examples[m].tables, 0.0
+    for v in range(structures[s + 1].variables - v0):
         total += v_scores[states + variables[v0 + v].table + trial[v]]
-    for c in range(f0, f1):
-        joint = tables + members[c, M_TABLE]
-        for e in range(members[c, M_END], members[c, M_LAST]):
-            joint += ends[e, E_STRIDE] * trial[ends[e, E_VARIABLE]]
+    for c in range(structures[s].factors, structures[s + 1].factors):
+        joint = tables + factors[c].table
+        for e in range(factors[c].end, factors[c].last):
+            joint += ends[e].stride * trial[ends[e].variable]
         total += f_scores[joint]
     return total
 
 
 @inner
-def _choose(
-    v0: int, n: int, f0: int, states: int, tables: int, variables: Any, v_kinds: Any, incident: Any, turn: Any, members: Any,
-    ends: Any, v_scores: Any, f_scores: Any, table: Any, said: Any, heard: Any, message: Any, belief: Any, trial: Any, done: Any,
-) -> None:  # fmt: skip
+def _choose(task: Any, room: Any, m: int) -> None:
     """Variables choose their states in turn, each given the choices before it; into `trial`, over what is there."""
-    for v in range(n):
-        done[v] = False
-    for place in range(v0, v0 + n):
-        v = turn[place]
+    g, factors, ends, f_scores = task.graphs, task.walk.factors, task.walk.ends, task.factor_scores
+    variables, v_kinds, incident, v_scores = g.variables, g.variable_kinds, g.incident, task.variable_scores
+    belief, message, table, said, heard, trial, done = (
+        room.belief, room.message, room.table, room.said, room.heard, room.trial, room.done,
+    )  # fmt: skip
+    s, states, tables = g.examples[m].structure, g.examples[m].states, g.examples[m].tables
+    v0, f0 = g.structures[s].variables, g.structures[s].factors
+    done[:] = False
+    for place in range(v0, g.structures[s + 1].variables):
+        v = task.walk.variables[place]
         at, n_states = variables[v0 + v].table, v_kinds[variables[v0 + v].template].entries
         row = variables[v0 + v].neighbours
         # The beliefs of the others are still those of the messages; this variable's are not needed any more.
@@ -462,22 +453,22 @@ def _choose(
             belief[at + k] = v_scores[states + at + k] if belief[at + k] > -np.inf else -np.inf
         for q in range(row, row + variables[v0 + v].degree):
             c = f0 + incident[q].factor
-            here = tables + members[c, M_TABLE]
-            for y in range(members[c, M_SIZE]):
+            here = tables + factors[c].table
+            for y in range(factors[c].entries):
                 table[y] = f_scores[here + y]
             own = 0
-            for e in range(members[c, M_END], members[c, M_LAST]):
-                u = ends[e, E_VARIABLE]
+            for e in range(factors[c].end, factors[c].last):
+                u = ends[e].variable
                 if u == v:
                     own = e
                     continue
-                for k in range(ends[e, E_STATES]):
+                for k in range(ends[e].states):
                     if done[u]:
                         said[k] = 0.0 if k == trial[u] else -np.inf
                     else:
-                        said[k] = belief[ends[e, E_STATE] + k] - message[ends[e, E_MESSAGE] + k]
-                slot_add(table, 0, ends[e, E_OUTER], ends[e, E_STATES], ends[e, E_STRIDE], said, 0, 1.0)
-            slot_max(table, 0, ends[own, E_OUTER], n_states, ends[own, E_STRIDE], heard, 0)
+                        said[k] = belief[ends[e].state + k] - message[ends[e].message + k]
+                slot_add(table, 0, ends[e].outer, ends[e].states, ends[e].stride, said, 0, 1.0)
+            slot_max(table, 0, ends[own].outer, n_states, ends[own].stride, heard, 0)
             for k in range(n_states):
                 belief[at + k] += heard[k]
         # Where the earlier choices leave no state, the one it had stays.

@@ -40,19 +40,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.jit import Struct, inner
-from maxmargin.problems.layout import offsets
+from maxmargin.parsing.grammar import short_record
+from maxmargin.problems.layout import offsets, records
 
-# Rows of `start`: where the rules of a symbol begin in `by_right`, `by_parent`, `by_bottom` and `by_top`.
-RIGHT, PARENT, BOTTOM, TOP = range(4)
-# Columns of `by_right` (left, parent, rule), of `by_parent` (left, right, rule), and of the tables of chains and words: the
-# other symbol and the rule.
-LEFT, OTHER, NUMBER = range(3)
-SYMBOL, RULE = range(2)
-# Columns of a derivation, as in parsing/grammar.py, and of `gold`.
-D_BEGIN, D_END, D_SYMBOL, D_RULE, D_SPLIT = range(5)
-G_BEGIN, G_END, G_LABEL = range(3)
-# Entries of `base`: the first weight of each span feature, or -1 without it; then the number of word classes and of buckets.
-FIRST, LAST, LENGTH, SPLIT, N_CLASSES, N_BUCKETS = range(6)
+#: Binary rules by their right symbol and by their parent, chains and words by one of their symbols: what else the rule has, and its
+#: number.
+BY_RIGHT = short_record("left", "parent", "rule")
+BY_PARENT = short_record("left", "right", "rule")
+BY_SYMBOL = short_record("symbol", "rule")
+#: `start`: where the rules of a symbol begin in each table.
+START = short_record("right", "parent", "bottom", "top")
+#: A bracket of the truth.
+BRACKET = short_record("begin", "end", "label")
 #: Probabilities below this, and exponents, are as good as none: all of a long sentence's together are below 1e-11.
 NEVER, FAR = 1e-17, -40.0
 
@@ -60,15 +59,15 @@ NEVER, FAR = 1e-17, -40.0
 class Rules(Struct):
     """A grammar as charts read it: rules by each of their symbols. All int32."""
 
-    #: (4, S + 1)
-    start: NDArray[np.int32]
-    by_right: NDArray[np.int32]
-    by_parent: NDArray[np.int32]
-    by_bottom: NDArray[np.int32]
-    by_top: NDArray[np.int32]
+    #: (S + 1,)
+    start: Any
+    by_right: Any
+    by_parent: Any
+    by_bottom: Any
+    by_top: Any
     #: (tokens + 2,): the last token has no tags, and stands for words that the grammar does not know.
     token_start: NDArray[np.int32]
-    by_token: NDArray[np.int32]
+    by_token: Any
     roots: NDArray[np.int32]
     #: (S,): the bracket of each symbol, -1 for hidden ones.
     label: NDArray[np.int32]
@@ -82,12 +81,17 @@ class Rules(Struct):
 class SpanFeatures(Struct):
     """Weights of (symbol, property) of spans of two words and more; they come after those of the rules."""
 
-    #: (6,) int64
-    base: NDArray[np.int64]
+    #: The first weight of each feature, or -1 without it.
+    first: int = -1
+    last: int = -1
+    length: int = -1
+    split: int = -1
+    n_classes: int = 0
+    n_buckets: int = 0
     #: (tokens + 1,): class of a first or last word.
-    word_class: NDArray[np.int32]
+    word_class: NDArray[np.int32] = np.empty(0, np.int32)
     #: (longest + 1,): bucket of a length.
-    bucket: NDArray[np.int32]
+    bucket: NDArray[np.int32] = np.empty(0, np.int32)
 
 
 class Brackets(Struct):
@@ -100,16 +104,61 @@ class Brackets(Struct):
     #: (M + 1,), and the tokens of all sentences.
     start: NDArray[np.int64]
     token: NDArray[np.int32]
-    #: (M + 1,), and rows (begin, end, label) in the order of the chart: by end, then from the last begin to the first.
+    #: (M + 1,), and brackets in the order of the chart: by end, then from the last begin to the first.
     gold_start: NDArray[np.int64]
-    gold: NDArray[np.int32]
+    gold: Any
+
+
+class Task(Struct):
+    """What charts are made from: a grammar, sentences, and how derivations are scored."""
+
+    rules: Rules
+    features: SpanFeatures
+    sentences: Brackets
+    w: NDArray[np.float64]
+    #: The weights in the order of ``rules.by_right``.
+    right_weight: NDArray[np.float64]
+    #: (M,): what a wrong bracket adds to the score.
+    unit: NDArray[np.float64]
+    #: 0 for the best derivations.
+    temperature: float
+    beam: float = np.inf
+
+
+class ChartRoom(Struct):
+    """What the chart of a sentence needs beside its rows."""
+
+    #: (words + 1, symbols): slot[j, A] is where the row of A in column j begins: j tops by their begins, then as many bottoms; -1
+    #: if there is none.
+    slot: NDArray[np.int64]
+    #: The symbols that have a row are members[member_start[j]:member_start[j + 1]].
+    members: NDArray[np.int32]
+    member_start: NDArray[np.int64]
+    #: The column in work: its symbols, and their bottoms and tops; T log sum exp is bottom + T log bottom_sum.
+    seen: NDArray[np.int8]
+    bottom: NDArray[np.float64]
+    bottom_sum: NDArray[np.float64]
+    top: NDArray[np.float64]
+    top_sum: NDArray[np.float64]
+    #: (spans, coarse symbols): what pruning has left; empty without coarse symbols.
+    allowed: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, longest: int, n_symbols: int, sums: bool, n_coarse: int = 0) -> ChartRoom:
+        """Room for sentences of that many words; with sums of exponentials, or without."""
+        n = longest * n_symbols
+        bottom_sum, top_sum = np.zeros((2, n if sums else 0))
+        return cls(
+            np.full((longest + 1, n_symbols), -1, np.int64), np.empty(n, np.int32), np.zeros(longest + 2, np.int64),
+            np.zeros(n_symbols, np.int8), np.full(n, -np.inf), bottom_sum, np.full(n, -np.inf), top_sum,
+            np.empty((longest * (longest + 1) // 2 if n_coarse else 0, n_coarse), np.bool_),
+        )  # fmt: skip
 
 
 def chart_rules(grammar: Any) -> Rules:
     """A grammar as charts read it."""
     binary, unary, lexical, n = grammar.binary, grammar.unary, grammar.lexical, len(grammar.symbols)
-    number = np.arange(grammar.n_rules, dtype=np.int32)
-    of_binary, of_unary, of_lexical = np.split(number, [len(binary), len(binary) + len(unary)])
+    of_binary, of_unary, of_lexical = np.split(np.arange(grammar.n_rules), [len(binary), len(binary) + len(unary)])
     names: dict[str, int] = {}
     label = np.array(
         [
@@ -122,24 +171,23 @@ def chart_rules(grammar: Any) -> Rules:
         [grammar.labels[top], *between] for top, between in zip(unary[:, 0].tolist(), grammar.chains, strict=True)
     ]
     tables, starts = [], []
-    for columns, key, size in (
-        ((binary[:, 1], binary[:, 0], of_binary), binary[:, 2], n),
-        ((binary[:, 1], binary[:, 2], of_binary), binary[:, 0], n),
-        ((unary[:, 0], of_unary), unary[:, 1], n),
-        ((unary[:, 1], of_unary), unary[:, 0], n),
-        ((lexical[:, 0], of_lexical), lexical[:, 1], grammar.n_tokens + 1),
+    for table, key, size in (
+        (records(BY_RIGHT, binary[:, 1], binary[:, 0], of_binary), binary[:, 2], n),
+        (records(BY_PARENT, binary[:, 1], binary[:, 2], of_binary), binary[:, 0], n),
+        (records(BY_SYMBOL, unary[:, 0], of_unary), unary[:, 1], n),
+        (records(BY_SYMBOL, unary[:, 1], of_unary), unary[:, 0], n),
+        (records(BY_SYMBOL, lexical[:, 0], of_lexical), lexical[:, 1], grammar.n_tokens + 1),
     ):
-        order = np.argsort(key, kind="stable")
-        tables.append(np.ascontiguousarray(np.stack(columns, axis=1)[order], np.int32))
-        starts.append(offsets(np.bincount(key, minlength=size)).astype(np.int32))
+        tables.append(table[np.argsort(key, kind="stable")])
+        starts.append(offsets(np.bincount(key, minlength=size)))
     by_right, by_parent, by_bottom, by_top, by_token = tables
     return Rules(
-        np.stack(starts[:4]),
+        records(START, *starts[:4]),
         by_right,
         by_parent,
         by_bottom,
         by_top,
-        starts[4],
+        starts[4].astype(np.int32),
         by_token,
         np.unique(grammar.roots).astype(np.int32),
         label,
@@ -182,55 +230,9 @@ def coarse_rules(grammar: Any, rules: Rules) -> tuple[Rules, NDArray[np.int32]]:
 
 
 @inner
-def longest_of(chosen: Any, s_start: Any) -> int:
-    """Words of the longest of the sentences."""
-    longest = 0
-    for e in range(len(chosen)):
-        longest = max(longest, s_start[chosen[e] + 1] - s_start[chosen[e]])
-    return int(longest)
-
-
-@inner
-def chart_room(longest: int, n_symbols: int) -> tuple[Any, Any, Any, Any, Any, Any]:
-    """What a chart needs beside its rows.
-
-    slot[j, A] is where the row of A in column j begins: j tops by their begins, then as many bottoms; -1 if there is none.
-    The symbols that have one are members[member_start[j]:member_start[j + 1]]. The last two hold the column in work.
-    """
-    return (
-        np.full((longest + 1, n_symbols), -1, np.int64),
-        np.empty(longest * n_symbols, np.int32),
-        np.zeros(longest + 2, np.int64),
-        np.zeros(n_symbols, np.int8),
-        np.full(n_symbols * longest, -np.inf),
-        np.full(n_symbols * longest, -np.inf),
-    )
-
-
-@inner
-def weights_of(by_right: Any, w: Any) -> Any:
-    """The weights of binary rules in the order in which charts read them."""
-    out = np.empty(len(by_right))
-    for r in range(len(by_right)):
-        out[r] = w[by_right[r, NUMBER]]
-    return out
-
-
-@inner
-def coarse_weights(rule: Any, w: Any) -> Any:
-    """The weight of each coarse rule, the largest of its rules'."""
-    n = 0
-    for r in range(len(rule)):
-        n = max(n, rule[r] + 1)
-    out = np.full(n, -np.inf)
-    for r in range(len(rule)):
-        out[rule[r]] = max(out[rule[r]], w[r])
-    return out
-
-
-@inner
-def clear_chart(n: int, slot: Any, members: Any, member_start: Any) -> None:
+def clear_chart(room: Any, n: int) -> None:
     """Leave no slots for the next sentence."""
+    slot, members, member_start = room.slot, room.members, room.member_start
     for j in range(1, n + 1):
         for q in range(member_start[j], member_start[j + 1]):
             slot[j, members[q]] = -1
@@ -240,41 +242,32 @@ def clear_chart(n: int, slot: Any, members: Any, member_start: Any) -> None:
 
 
 @inner
-def fill_chart(
-    n: int, first: int, token: Any, temperature: float, w: Any, start: Any, by_right: Any, right_weight: Any, by_bottom: Any,
-    token_start: Any, by_token: Any, base: Any, word_class: Any, bucket: Any, label: Any, chain_start: Any, chain_label: Any,
-    gold: Any, g0: int, g1: int, unit: float, beam: float, coarse: Any, allowed: Any, slot: Any, chart: Any, members: Any,
-    member_start: Any, bottom: Any, bottom_sum: Any, top: Any, top_sum: Any, seen: Any,
-) -> Any:  # fmt: skip
-    """Fill the chart of one sentence, with maxima if the temperature is 0; returns its rows, in a larger array if need be."""
-    used, begin, g, n_binary = 0, 0, g0, len(by_right)
+def fill_chart(task: Any, m: int, room: Any, chart: Any, pruned: bool) -> Any:
+    """Fill the chart of sentence m, with maxima if the temperature is 0; returns its rows, in a larger array if need be."""
+    s_start, token, gold_start, gold = (
+        task.sentences.start, task.sentences.token, task.sentences.gold_start, task.sentences.gold,
+    )  # fmt: skip
+    w, token_start, by_token, temperature = task.w, task.rules.token_start, task.rules.by_token, task.temperature
+    slot, members, member_start, seen = room.slot, room.members, room.member_start, room.seen
+    bottom, bottom_sum, top, top_sum = room.bottom, room.bottom_sum, room.top, room.top_sum
+    first, n, g, last = s_start[m], s_start[m + 1] - s_start[m], gold_start[m], gold_start[m + 1]
+    used, begin = 0, 0
     for j in range(1, n + 1):
         member_start[j] = begin
         end, word = begin, token[first + j - 1]
         for r in range(token_start[word], token_start[word + 1]):
-            a = by_token[r, SYMBOL]
-            if w[by_token[r, RULE]] > -np.inf:
-                put(w[by_token[r, RULE]], a * n + j - 1, temperature, bottom, bottom_sum)
+            a, x = by_token[r].symbol, w[by_token[r].rule]
+            if x > -np.inf:
+                put(x, a * n + j - 1, temperature, bottom, bottom_sum)
                 seen[a], members[end] = 1, a
                 end += 1
         for k in range(j - 1, -1, -1):
             own = g
-            while g < g1 and gold[g, G_END] == j and gold[g, G_BEGIN] == k:
+            while g < last and gold[g].end == j and gold[g].begin == k:
                 g += 1
-            end = finish_span(
-                k, j, n, first, token, temperature, w, start, by_bottom, n_binary, base, word_class, bucket, label,
-                chain_start, chain_label, gold, own, g, unit, beam, coarse, allowed, members, begin, end, bottom, bottom_sum,
-                top, top_sum, seen,
-            )  # fmt: skip
-            if k > 0 and temperature == 0.0:
-                end = push_span(
-                    k, j, n, w, start, by_right, right_weight, base, bucket, slot, chart, members, begin, end, bottom, top, seen
-                )  # fmt: skip
-            elif k > 0:
-                end = push_span_sum(
-                    k, j, n, temperature, w, start, by_right, right_weight, base, bucket, slot, chart, members, begin, end,
-                    bottom, bottom_sum, top, seen,
-                )  # fmt: skip
+            end = finish_span(task, m, room, (k, j, own, g), end, pruned)
+            if k > 0:
+                end = push_span(task, room, chart, n, k, j, end)
 
         if used + 2 * j * (end - begin) > len(chart):
             larger = np.empty(2 * (used + 2 * j * (end - begin)))
@@ -301,42 +294,38 @@ def fill_chart(
 
 
 @inner
-def finish_span(
-    k: int, j: int, n: int, first: int, token: Any, temperature: float, w: Any, start: Any, by_bottom: Any, n_binary: int,
-    base: Any, word_class: Any, bucket: Any, label: Any, chain_start: Any, chain_label: Any, gold: Any, g0: int, g1: int,
-    unit: float, beam: float, coarse: Any, allowed: Any, members: Any, begin: int, end: int, bottom: Any, bottom_sum: Any,
-    top: Any, top_sum: Any, seen: Any,
-) -> int:  # fmt: skip
-    """Bottoms with all that belongs to them, and tops; returns the new end of the column's members."""
-    span, last = j * (j - 1) // 2 + k, end
-    # To pass that many arrays takes longer than the common cases: nothing to add, or a bracket that is wrong for sure.
-    wide, simple = j - k > 1, g0 == g1
-    more = wide and (not simple or base[FIRST] >= 0 or base[LAST] >= 0 or base[LENGTH] >= 0)
+def finish_span(task: Any, m: int, room: Any, span: Any, end: int, pruned: bool) -> int:
+    """Bottoms with all that belongs to them, and tops; returns the new end of the column's members.
+
+    A span is its begin and end, and where the truth's brackets of it begin and end.
+    """
+    k, j, _, _ = span
+    start, by_bottom, coarse, temperature = task.rules.start, task.rules.by_bottom, task.rules.coarse, task.temperature
+    members, seen, bottom, bottom_sum, top, top_sum = (
+        room.members, room.seen, room.bottom, room.bottom_sum, room.top, room.top_sum,
+    )  # fmt: skip
+    n, begin = task.sentences.start[m + 1] - task.sentences.start[m], room.member_start[j]
+    allowed, row, last = room.allowed, j * (j - 1) // 2 + k, end
+    masked = pruned and len(allowed) > 0
     for q in range(begin, last):
         a = members[q]
         at = a * n + k
         x = bottom[at]
         if x == -np.inf:
             continue
-        if len(allowed) > 0 and not allowed[span, coarse[a]]:
+        if masked and not allowed[row, coarse[a]]:
             bottom[at] = -np.inf
             continue
         if temperature > 0.0:
             x += temperature * np.log(bottom_sum[at])
-        if more:
-            x += bottom_score(a, k, j, first, token, w, base, word_class, bucket, label, gold, g0, g1, unit)
-        elif wide and label[a] >= 0:
-            x += unit
+        if j - k > 1:
+            x += bottom_score(task, m, a, span)
         bottom[at] = x
         put(x, at, temperature, top, top_sum)
-        for r in range(start[BOTTOM, a], start[BOTTOM, a + 1]):
-            t, rule = by_bottom[r, SYMBOL], by_bottom[r, RULE]
-            if simple:
-                u = rule - n_binary
-                y = x + (w[rule] + unit * (chain_start[u + 1] - chain_start[u]))
-            else:
-                y = x + chain_score(rule, a, j - k, n_binary, w, label, chain_start, chain_label, gold, g0, g1, unit)
-            if y > -np.inf and (len(allowed) == 0 or allowed[span, coarse[t]]):
+        for r in range(start[a].bottom, start[a + 1].bottom):
+            t = by_bottom[r].symbol
+            y = x + chain_score(task, m, by_bottom[r].rule, a, span)
+            if y > -np.inf and (not masked or allowed[row, coarse[t]]):
                 if seen[t] == 0:
                     seen[t], members[end] = 1, t
                     end += 1
@@ -346,66 +335,46 @@ def finish_span(
             at = members[q] * n + k
             if top[at] > -np.inf:
                 top[at] += temperature * np.log(top_sum[at])
-    if beam < np.inf:
+    if pruned and task.beam < np.inf:
         best = -np.inf
         for q in range(begin, end):
             best = max(best, top[members[q] * n + k])
         for q in range(begin, end):
             at = members[q] * n + k
-            if top[at] < best - beam:
+            if top[at] < best - task.beam:
                 top[at] = -np.inf
     return end
 
 
 @inner
-def push_span(
-    k: int, j: int, n: int, w: Any, start: Any, by_right: Any, right_weight: Any, base: Any, bucket: Any,
-    slot: Any, chart: Any, members: Any, begin: int, end: int, bottom: Any, top: Any, seen: Any,
-) -> int:  # fmt: skip
+def push_span(task: Any, room: Any, chart: Any, n: int, k: int, j: int, end: int) -> int:
     """Push the tops of the span (k, j) to all spans that it is the right part of; returns the new end of the members."""
-    split = base[SPLIT]
-    for q in range(begin, end):
+    start, by_right, right_weight, temperature = (
+        task.rules.start, task.rules.by_right, task.right_weight, task.temperature,
+    )  # fmt: skip
+    w, bucket, split, n_buckets = task.w, task.features.bucket, task.features.split, task.features.n_buckets
+    slot, members, seen, bottom, bottom_sum, top = (
+        room.slot, room.members, room.seen, room.bottom, room.bottom_sum, room.top,
+    )  # fmt: skip
+    for q in range(room.member_start[j], end):
         c = members[q]
         x = top[c * n + k]
         if x == -np.inf:
             continue
-        for r in range(start[RIGHT, c], start[RIGHT, c + 1]):
-            left = slot[k, by_right[r, LEFT]]
+        for r in range(start[c].right, start[c + 1].right):
+            left = slot[k, by_right[r].left]
             if left < 0:
                 continue
-            a, y = by_right[r, OTHER], x + right_weight[r]
+            a, y = by_right[r].parent, x + right_weight[r]
             if split >= 0:
-                y += w[split + a * base[N_BUCKETS] + bucket[j - k]]
+                y += w[split + a * n_buckets + bucket[j - k]]
             if seen[a] == 0:
                 seen[a], members[end] = 1, a
                 end += 1
-            push_max(chart, left, k, y, bottom, a * n)
-    return end
-
-
-@inner
-def push_span_sum(
-    k: int, j: int, n: int, temperature: float, w: Any, start: Any, by_right: Any, right_weight: Any, base: Any, bucket: Any,
-    slot: Any, chart: Any, members: Any, begin: int, end: int, bottom: Any, bottom_sum: Any, top: Any, seen: Any,
-) -> int:  # fmt: skip
-    """The same with sums of exponentials. Apart, because what is called from two places in one function is not inlined."""
-    split = base[SPLIT]
-    for q in range(begin, end):
-        c = members[q]
-        x = top[c * n + k]
-        if x == -np.inf:
-            continue
-        for r in range(start[RIGHT, c], start[RIGHT, c + 1]):
-            left = slot[k, by_right[r, LEFT]]
-            if left < 0:
-                continue
-            a, y = by_right[r, OTHER], x + right_weight[r]
-            if split >= 0:
-                y += w[split + a * base[N_BUCKETS] + bucket[j - k]]
-            if seen[a] == 0:
-                seen[a], members[end] = 1, a
-                end += 1
-            push_sum(chart, left, k, y, temperature, bottom, bottom_sum, a * n)
+            if temperature == 0.0:
+                push_max(chart, left, k, y, bottom, a * n)
+            else:
+                push_sum(chart, left, k, y, temperature, bottom, bottom_sum, a * n)
     return end
 
 
@@ -446,81 +415,71 @@ def push_sum(
 
 
 @inner
-def bottom_score(
-    a: int, i: int, j: int, first: int, token: Any, w: Any, base: Any, word_class: Any, bucket: Any, label: Any, gold: Any,
-    g0: int, g1: int, unit: float,
-) -> float:  # fmt: skip
+def bottom_score(task: Any, m: int, a: int, span: Any) -> float:
     """What a bottom of two words and more has of its own: span features and its bracket."""
-    out = 0.0
-    if base[FIRST] >= 0:
-        out += w[base[FIRST] + a * base[N_CLASSES] + word_class[token[first + i]]]
-    if base[LAST] >= 0:
-        out += w[base[LAST] + a * base[N_CLASSES] + word_class[token[first + j - 1]]]
-    if base[LENGTH] >= 0:
-        out += w[base[LENGTH] + a * base[N_BUCKETS] + bucket[j - i]]
+    features, w, token, unit = task.features, task.w, task.sentences.token, task.unit[m]
+    i, j, g0, g1 = span
+    out, begin = 0.0, task.sentences.start[m]
+    if features.first >= 0:
+        out += w[features.first + a * features.n_classes + features.word_class[token[begin + i]]]
+    if features.last >= 0:
+        out += w[features.last + a * features.n_classes + features.word_class[token[begin + j - 1]]]
+    if features.length >= 0:
+        out += w[features.length + a * features.n_buckets + features.bucket[j - i]]
     if unit != 0.0:
-        out += unit * bottom_brackets(label[a], gold, g0, g1)
+        out += unit * bottom_brackets(task, task.rules.label[a], g0, g1)
     return out
 
 
 @inner
-def chain_score(
-    rule: int, a: int, length: int, n_binary: int, w: Any, label: Any, chain_start: Any, chain_label: Any, gold: Any, g0: int,
-    g1: int, unit: float,
-) -> float:  # fmt: skip
+def chain_score(task: Any, m: int, rule: int, a: int, span: Any) -> float:
     """The weight of a chain over the bottom a, and its brackets."""
+    w, unit = task.w, task.unit[m]
     if unit == 0.0:
         return float(w[rule])
-    own = label[a] if length > 1 else -1
-    return float(w[rule] + unit * chain_brackets(rule - n_binary, own, chain_start, chain_label, gold, g0, g1))
+    return float(w[rule] + unit * chain_brackets(task, rule, a, span))
 
 
 @inner
-def bottom_brackets(own: int, gold: Any, g0: int, g1: int) -> int:
+def bottom_brackets(task: Any, own: int, g0: int, g1: int) -> int:
     """|P| - 2 |P and G| of a bottom with this label, or none (-1), where the truth has gold[g0:g1]."""
-    return 0 if own < 0 else 1 - 2 * overlap(own, 0, 0, gold[:0, 0], gold, g0, g1)
+    return 0 if own < 0 else 1 - 2 * overlap(task, own, 0, 0, g0, g1)
 
 
 @inner
-def chain_brackets(u: int, own: int, chain_start: Any, chain_label: Any, gold: Any, g0: int, g1: int) -> int:
-    """What chain u adds to that of the bottom below it."""
+def chain_brackets(task: Any, rule: int, a: int, span: Any) -> int:
+    """What a chain adds to that of the bottom a below it."""
+    i, j, g0, g1 = span
+    u, chain_start = rule - len(task.rules.by_right), task.rules.chain_start
     c0, c1 = chain_start[u], chain_start[u + 1]
     if g0 == g1:
         return int(c1 - c0)
-    both = overlap(own, c0, c1, chain_label, gold, g0, g1) - overlap(own, c0, c0, chain_label, gold, g0, g1)
-    return int(c1 - c0 - 2 * both)
+    own = task.rules.label[a] if j - i > 1 else -1
+    return int(c1 - c0 - 2 * (overlap(task, own, c0, c1, g0, g1) - overlap(task, own, c0, c0, g0, g1)))
 
 
 @inner
-def overlap(own: int, c0: int, c1: int, chain_label: Any, gold: Any, g0: int, g1: int) -> int:
+def overlap(task: Any, own: int, c0: int, c1: int, g0: int, g1: int) -> int:
     """How many of the truth's brackets a span has, counted with repetitions."""
-    out = 0
+    gold, chain_label, out = task.sentences.gold, task.rules.chain_label, 0
     for g in range(g0, g1):
-        name = gold[g, G_LABEL]
+        name = gold[g].label
         spare = 1 if own == name else 0
         for c in range(c0, c1):
             spare += chain_label[c] == name
         for earlier in range(g0, g):
-            spare -= gold[earlier, G_LABEL] == name
+            spare -= gold[earlier].label == name
         out += spare > 0
     return out
 
 
 @inner
-def gold_of(i: int, j: int, gold: Any, g0: int, g1: int) -> tuple[int, int]:
-    """The truth's brackets of a span."""
-    while g0 < g1 and (gold[g0, G_END] != j or gold[g0, G_BEGIN] != i):
-        g0 += 1
-    end = g0
-    while end < g1 and gold[end, G_END] == j and gold[end, G_BEGIN] == i:
+def span_of(sentences: Any, m: int, i: int, j: int) -> tuple[int, int, int, int]:
+    """A span with the place of the truth's brackets of it."""
+    gold, begin, last = sentences.gold, sentences.gold_start[m], sentences.gold_start[m + 1]
+    while begin < last and (gold[begin].end != j or gold[begin].begin != i):
+        begin += 1
+    end = begin
+    while end < last and gold[end].end == j and gold[end].begin == i:
         end += 1
-    return g0, end
-
-
-# ------------------------------------------------------------------------------------------------------- derivations
-
-
-# ------------------------------------------------------------------------------------------------------- from the root down
-
-
-# ------------------------------------------------------------------------------------------------------- features
+    return i, j, begin, end

@@ -34,13 +34,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.parallel.threads import n_threads
-from maxmargin.parsing.chart import D_BEGIN, D_END, D_RULE, D_SPLIT, D_SYMBOL, Brackets, SpanFeatures
-from maxmargin.parsing.grammar import Grammar
+from maxmargin.parsing.chart import BRACKET, Brackets, SpanFeatures
+from maxmargin.parsing.grammar import ROW, Grammar
 from maxmargin.parsing.oracle import ParseExpectations, ParseOracle, gather
 from maxmargin.parsing.parser import Derivations, Parser
 from maxmargin.parsing.trees import Tree
 from maxmargin.problems.factor_graphs import example_weights
-from maxmargin.problems.layout import offsets
+from maxmargin.problems.layout import offsets, records
 
 #: Names of the span features, and the least length of each bucket.
 SPAN_FEATURES = ("first", "last", "length", "split")
@@ -80,7 +80,7 @@ class ParseForests:
     kept : int array (M,)
         Which of the sentences that were given these are.
     sentences : Brackets
-    truth_start, truth : int arrays
+    truth_start, truth : int array, records
         Derivations of the trees: rows ``truth_start[m]:truth_start[m + 1]``.
     """
 
@@ -119,7 +119,7 @@ class ParseForests:
         self.weight = example_weights(weight, self.n_examples)
 
         self.truth_start = offsets([len(rows) for rows in truths])
-        self.truth = np.concatenate([_NO_ROWS, *truths])
+        self.truth: Any = np.concatenate([_NO_ROWS, *truths]).view(np.recarray)
         start, token = offsets([len(one) for one in tokens]), np.concatenate([_NO_TOKENS, *tokens])
         features, self.n_weights = self._make_features(start, token, min_count, word_class)
         self.parser = Parser(grammar, features, beam, coarse, memory)
@@ -175,7 +175,7 @@ class ParseForests:
         values, _ = self.parser.expect(self.sentences, self._weights(w), temperature, ones, counts)
         return counts, values
 
-    def joint_features(self, start: NDArray[np.int64], rows: NDArray[np.int32], examples: NDArray[np.int64]) -> Any:
+    def joint_features(self, start: NDArray[np.int64], rows: Any, examples: NDArray[np.int64]) -> Any:
         """Features of derivations, one of each of the examples: (n, d) in CSR."""
         indptr, indices = self.parser.list_features(start, rows, self.tokens_of(examples))
         phi = sp.csr_array((np.ones(len(indices)), indices, indptr), (len(examples), self.n_weights))
@@ -196,7 +196,7 @@ class ParseForests:
         """Where the examples' tokens begin, and the tokens of all."""
         return self.sentences.start[examples], self.sentences.token
 
-    def truths_of(self, examples: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def truths_of(self, examples: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
         """Derivations of the examples' trees: where their rows begin (n + 1,), and the rows."""
         return gather(self.truth_start, self.truth, examples)
 
@@ -204,9 +204,10 @@ class ParseForests:
         """What a checkpoint knows this problem by."""
         g, p = self.grammar, self.parser
         options = repr((self.loss, self.scale, p.pruning.beam, p.pruning.coarse)).encode()
+        of = p.features
         return (
             self.sentences.start, self.sentences.token, self.truth, self.weight, g.binary, g.unary, g.lexical, g.roots,
-            p.features.base, p.features.word_class, np.frombuffer(options, np.uint8),
+            np.array([of.first, of.last, of.length, of.split]), of.word_class, np.frombuffer(options, np.uint8),
         )  # fmt: skip
 
     def feature_names(self) -> list[str]:
@@ -262,26 +263,27 @@ class ParseForests:
                 at += len(g.symbols) * (n_classes if name in ("first", "last") else len(BUCKETS))
         lengths = np.arange(int(np.diff(start).max(initial=0)) + 1)
         buckets = np.maximum(np.searchsorted(BUCKETS, lengths, side="right") - 1, 0).astype(np.int32)
-        return SpanFeatures(np.array([*base, n_classes, len(BUCKETS)], np.int64), classes, buckets), at
+        first, last, length, split = base
+        return SpanFeatures(first, last, length, split, n_classes, len(BUCKETS), classes, buckets), at
 
-    def _gold_brackets(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def _gold_brackets(self) -> tuple[NDArray[np.int64], Any]:
         """Brackets of all truths in the order of the chart."""
         rules, rows = self.parser.rules, self.truth
         example = np.repeat(np.arange(self.n_examples), np.diff(self.truth_start))
         n_binary, n_chains = len(self.grammar.binary), len(self.grammar.unary)
-        bottoms = np.flatnonzero((rows[:, D_SPLIT] >= 0) & (rules.label[rows[:, D_SYMBOL]] >= 0))
-        chains = np.flatnonzero((rows[:, D_RULE] >= n_binary) & (rows[:, D_RULE] < n_binary + n_chains))
-        u = rows[chains, D_RULE] - n_binary
+        bottoms = np.flatnonzero((rows.split >= 0) & (rules.label[rows.symbol] >= 0))
+        chains = np.flatnonzero((rows.rule >= n_binary) & (rows.rule < n_binary + n_chains))
+        u = rows[chains].rule - n_binary
         sizes = np.diff(rules.chain_start)[u]
         at = np.concatenate([bottoms, np.repeat(chains, sizes)])
         places = np.repeat(rules.chain_start[u] - offsets(sizes)[:-1], sizes) + np.arange(int(sizes.sum()))
-        labels = np.concatenate([rules.label[rows[bottoms, D_SYMBOL]], rules.chain_label[places]])
-        order = np.lexsort((labels, -rows[at, D_BEGIN], rows[at, D_END], example[at]))
-        gold = np.stack([rows[at, D_BEGIN], rows[at, D_END], labels], axis=1)[order]
-        return offsets(np.bincount(example[at], minlength=self.n_examples)), np.ascontiguousarray(gold, np.int32)
+        labels = np.concatenate([rules.label[rows[bottoms].symbol], rules.chain_label[places]])
+        order = np.lexsort((labels, -rows[at].begin, rows[at].end, example[at]))
+        gold = records(BRACKET, rows[at].begin, rows[at].end, labels)[order]
+        return offsets(np.bincount(example[at], minlength=self.n_examples)), gold
 
 
-_NO_ROWS, _NO_TOKENS = np.empty((0, 5), np.int32), np.empty(0, np.int32)
+_NO_ROWS, _NO_TOKENS = records(ROW, []), np.empty(0, np.int32)
 
 
 def _words(sentences: Sequence[Any] | None, trees: Sequence[Tree] | None) -> list[Any]:
@@ -324,11 +326,9 @@ def _token_or_none(grammar: Grammar, word: str) -> NDArray[np.int32]:
         return np.array([grammar.n_tokens], np.int32)
 
 
-def _derive(
-    grammar: Grammar, tokens: list[NDArray[np.int32]], trees: Sequence[Tree], underivable: str
-) -> list[NDArray[np.int32] | None]:
+def _derive(grammar: Grammar, tokens: list[NDArray[np.int32]], trees: Sequence[Tree], underivable: str) -> list[Any]:
     """The derivation of each tree, None for those to leave out."""
-    out: list[NDArray[np.int32] | None] = []
+    out: list[Any] = []
     first_lexical, problems = grammar.n_rules - len(grammar.lexical), []
     for m, tree in enumerate(trees):
         try:
@@ -339,10 +339,10 @@ def _derive(
                 raise DataError(f'{problems[0]} Use underivable="skip" to leave such examples out.') from error
             out.append(None)
             continue
-        words = rows[rows[:, D_RULE] >= first_lexical]
-        if not np.array_equal(grammar.lexical[words[:, D_RULE] - first_lexical, 1], tokens[m]):
+        words = rows.rule[rows.rule >= first_lexical] - first_lexical
+        if not np.array_equal(grammar.lexical[words, 1], tokens[m]):
             raise DataError(f"Example {m}: the words of its tree are not those of the sentence.")
-        if int(rows[0, D_SYMBOL]) not in grammar.roots:
+        if rows[0].symbol not in grammar.roots:
             raise DataError(f"Example {m}: the tree's root {tree.label} is no root of the grammar.")
         out.append(rows)
     if problems:

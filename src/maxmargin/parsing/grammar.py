@@ -42,8 +42,14 @@ from numpy.typing import ArrayLike, NDArray
 from maxmargin.errors import DataError, OptionError
 from maxmargin.parsing.trees import Tree
 
-# The columns of a derivation.
-BEGIN, END, SYMBOL, RULE, SPLIT = range(5)
+
+def short_record(*names: str) -> np.dtype[Any]:
+    """Make the type of a record of 32-bit numbers: grammars are large, and charts read through them."""
+    return np.dtype([(name, np.int32) for name in names], align=True)
+
+
+#: A row of a derivation.
+ROW = short_record("begin", "end", "symbol", "rule", "split")
 # The kinds of rules, in the order of their numbers.
 BINARY, UNARY, LEXICAL = range(3)
 
@@ -169,8 +175,8 @@ class Grammar:
         known = len(self.words)
         return self.words[token] if token < known else self.word_classes[token - known]
 
-    def spans_of(self, tree: Tree) -> NDArray[np.int32]:
-        """The derivation (rows, 5) of a tree: begin, end, symbol, rule, split."""
+    def spans_of(self, tree: Tree) -> Any:
+        """The derivation of a tree: records begin, end, symbol, rule, split."""
         rows = []
         for kind, names, _, begin, end, split in _steps(tree, self.markov, self.parent):
             key = self._key(kind, names)
@@ -180,7 +186,7 @@ class Grammar:
                     f"(words {begin} to {end - 1})."
                 )
             rows.append((begin, end, key[1], self._number[key], split))
-        return np.array(rows, np.int32)
+        return np.array(rows, ROW).view(np.recarray)
 
     def _key(self, kind: int, names: tuple[Any, ...]) -> tuple[Any, ...]:
         if kind == LEXICAL:
@@ -199,24 +205,23 @@ class Grammar:
 
     def rules_of(self, tree: Tree) -> NDArray[np.int64]:
         """The numbers of the rules in the derivation of a tree, with repetitions."""
-        return self.spans_of(tree)[:, RULE].astype(np.int64)
+        return self.spans_of(tree).rule.astype(np.int64)  # type: ignore[no-any-return]
 
     def build(self, derivation: ArrayLike, words: Sequence[str] | None = None) -> Tree:
         """The tree of a derivation: `spans_of` undone.
 
         Parameters
         ----------
-        derivation : int array (rows, 5)
+        derivation : records, or int array (rows, 5)
             Rows in the order of `spans_of`; only their begins and rules are read.
         words : list of str, optional
             The sentence. Without it, unknown words are written as their classes.
         """
-        rows = np.asarray(derivation, np.int64)
         n_binary, n_lexical = len(self.binary), len(self.binary) + len(self.unary)
         # Trees of the spans done so far, the leftmost last; a hidden symbol has several.
         done: list[list[Tree]] = []
         try:
-            for begin, rule in reversed(rows[:, [BEGIN, RULE]].tolist()):
+            for begin, _, _, rule, _ in reversed(np.asarray(derivation).tolist()):
                 if not 0 <= rule < self.n_rules:
                     raise DataError(f"A derivation has rule {rule}; the grammar has {self.n_rules}.")
                 if rule >= n_lexical:

@@ -12,62 +12,32 @@ import numpy as np
 from maxmargin.jit import inner, kernel
 from maxmargin.parsing.chart import (
     FAR,
-    FIRST,
-    LAST,
-    LEFT,
-    LENGTH,
-    N_BUCKETS,
-    N_CLASSES,
     NEVER,
-    NUMBER,
-    OTHER,
-    PARENT,
-    RULE,
-    SPLIT,
-    SYMBOL,
-    TOP,
     bottom_brackets,
     bottom_score,
     chain_brackets,
     chain_score,
-    chart_room,
     clear_chart,
     fill_chart,
-    gold_of,
-    longest_of,
-    weights_of,
+    span_of,
 )
 
 
 @kernel
 def inside_outside(
-    rules: Any, features: Any, sentences: Any, w: Any, temperature: float, chosen: Any, unit: Any, times: Any, scale: float,
-    truth: Any, values: Any, wrong: Any, counts: Any,
-) -> None:  # fmt: skip
+    task: Any, room: Any, chosen: Any, times: Any, scale: float, truth: Any, values: Any, wrong: Any, counts: Any
+) -> None:
     """Add times E[phi] of the chosen sentences to counts, as `Parser.expect` has it."""
-    start, by_right, by_parent, by_bottom, by_top, token_start, by_token, roots = (
-        rules.start, rules.by_right, rules.by_parent, rules.by_bottom, rules.by_top, rules.token_start, rules.by_token,
-        rules.roots,
-    )  # fmt: skip
-    label, chain_start, chain_label, coarse = rules.label, rules.chain_start, rules.chain_label, rules.coarse
-    base, word_class, bucket = features.base, features.word_class, features.bucket
-    s_start, token, gold_start, gold = sentences.start, sentences.token, sentences.gold_start, sentences.gold
-    slot, members, member_start, seen, bottom, top = chart_room(longest_of(chosen, s_start), len(label))
-    bottom_sum, top_sum = np.zeros_like(bottom), np.zeros_like(top)
-    chart, mu, right_weight = np.empty(1 << 12), np.empty(1 << 12), weights_of(by_right, w)
-    anything = np.empty((0, 0), np.bool_)
+    start, temperature = task.sentences.start, task.temperature
+    chart, mu = np.empty(1 << 12), np.empty(1 << 12)
     for e in range(len(chosen)):
         m = chosen[e]
-        first, n, g0, g1 = s_start[m], s_start[m + 1] - s_start[m], gold_start[m], gold_start[m + 1]
+        n = start[m + 1] - start[m]
         values[e], wrong[e] = -np.inf, 0.0
         if n == 0:
             continue
-        chart = fill_chart(
-            n, first, token, temperature, w, start, by_right, right_weight, by_bottom, token_start, by_token, base, word_class,
-            bucket, label, chain_start, chain_label, gold, g0, g1, unit[m], np.inf, coarse, anything, slot, chart, members,
-            member_start, bottom, bottom_sum, top, top_sum, seen,
-        )  # fmt: skip
-        total = log_partition(n, temperature, roots, slot, chart)
+        chart = fill_chart(task, m, room, chart, False)
+        total = log_partition(task, room, chart, n)
         values[e] = total
         if total > -np.inf:
             if len(mu) < len(chart):
@@ -76,18 +46,15 @@ def inside_outside(
             if scale > 0.0:
                 own = np.exp(min(0.0, (truth[m] - total) / temperature))
                 part /= 1.0 - own * (1.0 - np.exp(-scale / temperature))
-            found = spread(
-                n, first, token, temperature, total, w, start, by_parent, by_top, by_token, token_start, roots, base,
-                word_class, bucket, label, chain_start, chain_label, gold, g0, g1, unit[m], part, slot, chart, mu, members,
-                member_start, counts,
-            )  # fmt: skip
+            found = _spread(task, m, room, chart, mu, total, part, counts)
             wrong[e] = own if scale > 0.0 else found
-        clear_chart(n, slot, members, member_start)
+        clear_chart(room, n)
 
 
 @inner
-def log_partition(n: int, temperature: float, roots: Any, slot: Any, chart: Any) -> float:
-    """T log sum exp of all derivations of a sentence over T, or the best score."""
+def log_partition(task: Any, room: Any, chart: Any, n: int) -> float:
+    """T log sum exp of all derivations of a sentence of n words over T, or the best score."""
+    roots, slot, temperature = task.rules.roots, room.slot, task.temperature
     best = -np.inf
     for r in roots:
         if slot[n, r] >= 0:
@@ -102,104 +69,134 @@ def log_partition(n: int, temperature: float, roots: Any, slot: Any, chart: Any)
 
 
 @inner
-def spread(
-    n: int, first: int, token: Any, temperature: float, total: float, w: Any, start: Any, by_parent: Any, by_top: Any,
-    by_token: Any, token_start: Any, roots: Any, base: Any, word_class: Any, bucket: Any, label: Any, chain_start: Any,
-    chain_label: Any, gold: Any, g0: int, g1: int, unit: float, times: float, slot: Any, chart: Any, mu: Any, members: Any,
-    member_start: Any, counts: Any,
-) -> float:  # fmt: skip
+def _spread(task: Any, m: int, room: Any, chart: Any, mu: Any, total: float, times: float, counts: Any) -> float:
     """Probabilities of all tops and bottoms, into mu, and times E[phi], added to counts; returns E[wrong].
 
     ``total`` is the log partition.
     """
+    sentences, slot, members, member_start = task.sentences, room.slot, room.members, room.member_start
+    n = sentences.start[m + 1] - sentences.start[m]
     for j in range(1, n + 1):
         for q in range(member_start[j], member_start[j + 1]):
             at = slot[j, members[q]]
             mu[at : at + 2 * j] = 0.0
-    for r in roots:
+    for r in task.rules.roots:
         if slot[n, r] >= 0:
-            mu[slot[n, r]] = np.exp((chart[slot[n, r]] - total) / temperature)
-    wrong = float(g1 - g0)
+            mu[slot[n, r]] = np.exp((chart[slot[n, r]] - total) / task.temperature)
+    wrong = float(sentences.gold_start[m + 1] - sentences.gold_start[m])
     for j in range(n, 0, -1):
         for i in range(j):
-            own, own_end = gold_of(i, j, gold, g0, g1)
-            for q in range(member_start[j], member_start[j + 1]):
-                a = members[q]
-                at = slot[j, a] + i
-                p, x = mu[at], chart[at]
-                if p < NEVER:
+            span = span_of(sentences, m, i, j)
+            wrong = _spread_tops(task, m, room, chart, mu, times, counts, span, wrong)
+            wrong = _spread_bottoms(task, m, room, chart, mu, times, counts, span, wrong)
+    return wrong
+
+
+@inner
+def _spread_tops(
+    task: Any, m: int, room: Any, chart: Any, mu: Any, times: float, counts: Any, span: Any, wrong: float
+) -> float:
+    """From the tops of a span to its bottoms; returns E[wrong] with what their chains add."""
+    start, by_top, temperature = task.rules.start, task.rules.by_top, task.temperature
+    slot, members, member_start = room.slot, room.members, room.member_start
+    i, j, _, _ = span
+    for q in range(member_start[j], member_start[j + 1]):
+        a = members[q]
+        at = slot[j, a] + i
+        p, x = mu[at], chart[at]
+        if p < NEVER:
+            continue
+        mu[at + j] += p * np.exp((chart[at + j] - x) / temperature)
+        for r in range(start[a].top, start[a + 1].top):
+            c, rule = by_top[r].symbol, by_top[r].rule
+            below = slot[j, c] + j + i
+            if slot[j, c] < 0 or chart[below] == -np.inf:
+                continue
+            y = chart[below] + chain_score(task, m, rule, c, span)
+            if (y - x) / temperature > FAR:
+                share = p * np.exp((y - x) / temperature)
+                mu[below] += share
+                counts[rule] += times * share
+                wrong += share * chain_brackets(task, rule, c, span)
+    return wrong
+
+
+@inner
+def _spread_bottoms(
+    task: Any, m: int, room: Any, chart: Any, mu: Any, times: float, counts: Any, span: Any, wrong: float
+) -> float:
+    """From the bottoms of a span to the tops of their parts; returns E[wrong] with what the bottoms add."""
+    rules, features, token, w = task.rules, task.features, task.sentences.token, task.w
+    start, by_parent, by_token, token_start = rules.start, rules.by_parent, rules.by_token, rules.token_start
+    slot, members, member_start, temperature = room.slot, room.members, room.member_start, task.temperature
+    split_at, n_buckets, word_class, bucket = features.split, features.n_buckets, features.word_class, features.bucket
+    i, j, g0, g1 = span
+    first, at_split = task.sentences.start[m], 0
+    for q in range(member_start[j], member_start[j + 1]):
+        a = members[q]
+        at = slot[j, a] + j + i
+        p, x = mu[at], chart[at]
+        if p < NEVER:
+            continue
+        if j - i == 1:
+            word = token[first + i]
+            for r in range(token_start[word], token_start[word + 1]):
+                if by_token[r].symbol == a:
+                    counts[by_token[r].rule] += times * p
+            continue
+        more = bottom_score(task, m, a, span)
+        wrong += p * bottom_brackets(task, rules.label[a], g0, g1)
+        if features.first >= 0:
+            counts[features.first + a * features.n_classes + word_class[token[first + i]]] += times * p
+        if features.last >= 0:
+            counts[features.last + a * features.n_classes + word_class[token[first + j - 1]]] += times * p
+        if features.length >= 0:
+            counts[features.length + a * n_buckets + bucket[j - i]] += times * p
+        for r in range(start[a].parent, start[a + 1].parent):
+            b, right, rule = by_parent[r].left, slot[j, by_parent[r].right], by_parent[r].rule
+            if right < 0:
+                continue
+            for split in range(i + 1, j):
+                left = slot[split, b]
+                if left < 0 or chart[right + split] == -np.inf:
                     continue
-                mu[at + j] += p * np.exp((chart[at + j] - x) / temperature)
-                for r in range(start[TOP, a], start[TOP, a + 1]):
-                    c, rule = by_top[r, SYMBOL], by_top[r, RULE]
-                    below = slot[j, c] + j + i
-                    if slot[j, c] < 0 or chart[below] == -np.inf:
-                        continue
-                    y = chart[below] + chain_score(
-                        rule, c, j - i, len(by_parent), w, label, chain_start, chain_label, gold, own, own_end, unit
-                    )
-                    if (y - x) / temperature > FAR:
-                        share = p * np.exp((y - x) / temperature)
-                        mu[below] += share
-                        counts[rule] += times * share
-                        bracket = label[c] if j - i > 1 else -1
-                        wrong += share * chain_brackets(
-                            rule - len(by_parent), bracket, chain_start, chain_label, gold, own, own_end
-                        )
-            for q in range(member_start[j], member_start[j + 1]):
-                a = members[q]
-                at = slot[j, a] + j + i
-                p, x = mu[at], chart[at]
-                if p < NEVER:
-                    continue
-                if j - i == 1:
-                    word = token[first + i]
-                    for r in range(token_start[word], token_start[word + 1]):
-                        if by_token[r, SYMBOL] == a:
-                            counts[by_token[r, RULE]] += times * p
-                    continue
-                more = bottom_score(a, i, j, first, token, w, base, word_class, bucket, label, gold, own, own_end, unit)
-                wrong += p * bottom_brackets(label[a], gold, own, own_end)
-                if base[FIRST] >= 0:
-                    counts[base[FIRST] + a * base[N_CLASSES] + word_class[token[first + i]]] += times * p
-                if base[LAST] >= 0:
-                    counts[base[LAST] + a * base[N_CLASSES] + word_class[token[first + j - 1]]] += times * p
-                if base[LENGTH] >= 0:
-                    counts[base[LENGTH] + a * base[N_BUCKETS] + bucket[j - i]] += times * p
-                for r in range(start[PARENT, a], start[PARENT, a + 1]):
-                    b, right, rule = by_parent[r, LEFT], slot[j, by_parent[r, OTHER]], by_parent[r, NUMBER]
-                    if right < 0:
-                        continue
-                    for split in range(i + 1, j):
-                        if chart[right + split] == -np.inf:
-                            continue
-                        left = slot[split, b]
-                        if left < 0:
-                            continue
-                        y = chart[left + i] + chart[right + split] + w[rule] + more
-                        at_split = 0
-                        if base[SPLIT] >= 0:
-                            at_split = base[SPLIT] + a * base[N_BUCKETS] + bucket[j - split]
-                            y += w[at_split]
-                        if (y - x) / temperature > FAR:
-                            share = p * np.exp((y - x) / temperature)
-                            mu[left + i] += share
-                            mu[right + split] += share
-                            counts[rule] += times * share
-                            if base[SPLIT] >= 0:
-                                counts[at_split] += times * share
+                y = chart[left + i] + chart[right + split] + w[rule] + more
+                if split_at >= 0:
+                    at_split = split_at + a * n_buckets + bucket[j - split]
+                    y += w[at_split]
+                if (y - x) / temperature > FAR:
+                    share = p * np.exp((y - x) / temperature)
+                    mu[left + i] += share
+                    mu[right + split] += share
+                    counts[rule] += times * share
+                    if split_at >= 0:
+                        counts[at_split] += times * share
     return wrong
 
 
 @inner
 def mark_likely(
-    n: int, least: float, slot: Any, mu: Any, members: Any, member_start: Any, allowed: Any
-) -> None:  # fmt: skip
-    """Which symbols of which spans have at least that probability, as tops or as bottoms."""
-    allowed[: n * (n + 1) // 2] = False
-    for j in range(1, n + 1):
-        for q in range(member_start[j], member_start[j + 1]):
-            at = slot[j, members[q]]
-            for i in range(j):
-                if max(mu[at + i], mu[at + j + i]) >= least:
-                    allowed[j * (j - 1) // 2 + i, members[q]] = True
+    coarse: Any, m: int, room: Any, chart: Any, mu: Any, counts: Any, least: float, allowed: Any
+) -> tuple[Any, Any]:
+    """Which coarse symbols of which spans have at least that probability, as tops or as bottoms.
+
+    Returns the rows of the coarse chart and its probabilities, in larger arrays if need be.
+    """
+    slot, members, member_start = room.slot, room.members, room.member_start
+    n = coarse.sentences.start[m + 1] - coarse.sentences.start[m]
+    chart = fill_chart(coarse, m, room, chart, False)
+    total = log_partition(coarse, room, chart, n)
+    # Where there is no coarse derivation there is no other.
+    allowed[: n * (n + 1) // 2] = total == -np.inf
+    if total > -np.inf:
+        if len(mu) < len(chart):
+            mu = np.empty(len(chart))
+        _spread(coarse, m, room, chart, mu, total, 0.0, counts)
+        for j in range(1, n + 1):
+            for q in range(member_start[j], member_start[j + 1]):
+                at = slot[j, members[q]]
+                for i in range(j):
+                    if max(mu[at + i], mu[at + j + i]) >= least:
+                        allowed[j * (j - 1) // 2 + i, members[q]] = True
+    clear_chart(room, n)
+    return chart, mu

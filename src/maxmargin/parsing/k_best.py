@@ -11,123 +11,186 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from maxmargin.jit import inner
-from maxmargin.parsing.chart import (
-    D_BEGIN,
-    D_END,
-    D_RULE,
-    D_SPLIT,
-    D_SYMBOL,
-    LEFT,
-    N_BUCKETS,
-    NUMBER,
-    OTHER,
-    PARENT,
-    RULE,
-    SPLIT,
-    SYMBOL,
-    TOP,
-    bottom_brackets,
-    bottom_score,
-    chain_brackets,
-    chain_score,
-    gold_of,
-)
+from maxmargin.jit import Struct, inner
+from maxmargin.parsing.chart import ChartRoom, bottom_brackets, bottom_score, chain_brackets, chain_score, span_of
+from maxmargin.parsing.grammar import short_record
+from maxmargin.problems.layout import record_type, records
 
-# `nodes`: the span, the symbol, the kind; derivations found, first of the candidates, the part to look at next, exhausted.
-N_BEGIN, N_END, N_SYMBOL, N_KIND, N_FOUND, N_HEAD, N_PART, N_DONE = range(8)
+#: The span, the symbol, the kind; derivations found, first of the candidates (`CLOSED` before they are listed), the part to look at
+#: next, whether there is nothing more to find.
+NODE = short_record("begin", "end", "symbol", "kind", "found", "head", "part", "done")
 IS_BOTTOM, IS_TOP, IS_ROOT = range(3)
+CLOSED = -2
+#: Rule (of a top: -1 for none; of the root: the symbol), split, the next of the list.
+CANDIDATE = short_record("rule", "split", "next")
+# Columns of `ranks`, and parts of nodes.
+NEITHER, LEFT, RIGHT = range(-1, 2)
+#: A derivation that is wanted.
+WANTED = short_record("node", "rank")
 
 
-# `candidates`: rule (of a top: -1 for none; of the root: the symbol), split, ranks of both parts, the next of the list.
-C_RULE, C_SPLIT, C_LEFT, C_RIGHT, C_NEXT = range(5)
+class Search(Struct):
+    """The nodes and candidates of one sentence."""
+
+    #: A table of nodes by their place in the chart: the places, or -1, and the nodes.
+    keys: NDArray[np.int64]
+    held: NDArray[np.int32]
+    nodes: Any
+    #: (nodes, k): the candidates that have left, best first.
+    found: NDArray[np.int32]
+    candidates: Any
+    #: (candidates, 2): the ranks of the left part, and of the right or only part.
+    ranks: NDArray[np.int32]
+    value: NDArray[np.float64]
+    stack: Any
+    #: One record: how many nodes and candidates there are.
+    used: Any
+
+    @classmethod
+    def of(cls, longest: int, k: int) -> Search:
+        """Room for the k best derivations of sentences of that many words."""
+        n_nodes = 4 * longest * (k + 2) + 16
+        n_keys, n_candidates = 1 << (2 * n_nodes - 1).bit_length(), (k + 2) * n_nodes
+        return cls(
+            np.empty(n_keys, np.int64), np.empty(n_keys, np.int32), np.empty(n_nodes, NODE), np.empty((n_nodes, k), np.int32),
+            np.empty(n_candidates, CANDIDATE), np.empty((n_candidates, 2), np.int32), np.empty(n_candidates),
+            np.empty(8 * longest + 16, WANTED), records(record_type("nodes", "candidates"), [0], [0]),
+        )  # fmt: skip
+
+
+class Rooms(Struct):
+    """What a thread works in: charts of sentences of at most so many words, and their k best derivations."""
+
+    longest: int
+    chart: ChartRoom
+    coarse: ChartRoom
+    search: Search
+
+
+class Readings(Struct):
+    """The derivations of some sentences, and where they are written."""
+
+    #: (n, k): scores and wrong brackets.
+    values: NDArray[np.float64]
+    wrong: NDArray[np.int64]
+    #: (n k,): where the rows of each begin, and how many there are.
+    first: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    rows: Any
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
 
 
 @inner
-def next_best(
-    goal: int, rank: int, k: int, n: int, first: int, token: Any, w: Any, start: Any, by_parent: Any, by_top: Any,
-    token_start: Any, by_token: Any, roots: Any, base: Any, word_class: Any, bucket: Any, label: Any, chain_start: Any,
-    chain_label: Any, gold: Any, g0: int, g1: int, unit: float, slot: Any, chart: Any, keys: Any, held: Any, nodes: Any,
-    found: Any, candidates: Any, value: Any, stack: Any, count: Any,
-) -> None:  # fmt: skip
+def read_best(task: Any, m: int, room: Any, chart: Any, search: Any, out: Any, e: int) -> None:
+    """Write the k best derivations of sentence m to `out`, of which it is the e-th."""
+    values, wrong, first, sizes = out.values, out.wrong, out.first, out.sizes
+    keys, nodes, found, value, used = search.keys, search.nodes, search.found, search.value, search.used
+    k, n = found.shape[1], task.sentences.start[m + 1] - task.sentences.start[m]
+    keys[:] = -1
+    used[0].nodes = used[0].candidates = 0
+    _add_node(search, 0, n, -1, IS_ROOT)
+    for r in range(k):
+        _next_best(task, m, room, chart, search, 0, r)
+        if nodes[0].found <= r:
+            break
+        values[e, r] = value[found[0, r]]
+        sizes[e * k + r], wrong[e, r] = _read_off(task, m, room, chart, search, r, out.rows, first[e * k + r])
+
+
+@inner
+def _next_best(task: Any, m: int, room: Any, chart: Any, search: Any, goal: int, rank: int) -> None:
     """Find the derivations of a node up to the rank, or all of them if there are fewer."""
+    nodes, found, candidates, ranks, value, stack = (
+        search.nodes, search.found, search.candidates, search.ranks, search.value, search.stack,
+    )  # fmt: skip
     depth = len(stack) // 2
     floor = depth
-    stack[depth, 0], stack[depth, 1] = goal, rank
+    stack[depth].node, stack[depth].rank = goal, rank
     while depth >= floor:
-        v = stack[depth, 0]
-        if nodes[v, N_FOUND] > stack[depth, 1] or nodes[v, N_DONE] == 1:
+        v = stack[depth].node
+        if nodes[v].found > stack[depth].rank or nodes[v].done == 1:
             depth -= 1
             continue
-        if nodes[v, N_HEAD] == -2:
-            open_node(
-                v, k, n, first, token, w, start, by_parent, by_top, token_start, by_token, roots, base, word_class, bucket,
-                label, chain_start, chain_label, gold, g0, g1, unit, slot, chart, nodes, candidates, value, count,
-            )  # fmt: skip
-        if nodes[v, N_PART] > 0:
+        if nodes[v].head == CLOSED:
+            _open_node(task, m, room, chart, search, v)
+        if nodes[v].part != NEITHER:
             # The last one that left comes back with a part of the next rank.
-            e, part = found[v, nodes[v, N_FOUND] - 1], nodes[v, N_PART]
-            after = C_LEFT if part == C_RIGHT else 0
+            e, part = found[v, nodes[v].found - 1], nodes[v].part
+            after = LEFT if part == RIGHT else NEITHER
             u = -1
-            if part == C_RIGHT or candidates[e, C_RIGHT] == 0:
-                u = part_of(v, e, part, by_parent, by_top, slot, keys, held, nodes, candidates, count)
+            if part == RIGHT or ranks[e, RIGHT] == 0:
+                u = _part_of(task.rules, room.slot, search, v, e, part)
             if u < 0:
-                nodes[v, N_PART] = after
+                nodes[v].part = after
                 continue
-            wanted = candidates[e, part] + 1
-            if nodes[u, N_FOUND] <= wanted and nodes[u, N_DONE] == 0:
+            wanted = ranks[e, part] + 1
+            if nodes[u].found <= wanted and nodes[u].done == 0:
                 depth += 1
-                stack[depth, 0], stack[depth, 1] = u, wanted
+                stack[depth].node, stack[depth].rank = u, wanted
                 continue
-            nodes[v, N_PART] = after
-            if nodes[u, N_FOUND] > wanted:
-                f = add_candidate(v, candidates[e, C_RULE], candidates[e, C_SPLIT], nodes, candidates, count)
-                candidates[f, C_LEFT], candidates[f, C_RIGHT] = candidates[e, C_LEFT], candidates[e, C_RIGHT]
-                candidates[f, part] = wanted
+            nodes[v].part = after
+            if nodes[u].found > wanted:
+                f = _add_candidate(search, v, candidates[e].rule, candidates[e].split)
+                ranks[f, LEFT], ranks[f, RIGHT] = ranks[e, LEFT], ranks[e, RIGHT]
+                ranks[f, part] = wanted
                 value[f] = value[e] + (value[found[u, wanted]] - value[found[u, wanted - 1]])
             continue
-        e, before, at, earlier = nodes[v, N_HEAD], -1, nodes[v, N_HEAD], -1
+        e, before, at, earlier = nodes[v].head, -1, nodes[v].head, -1
         while at >= 0:
             if value[at] > value[e]:
                 e, before = at, earlier
-            earlier, at = at, candidates[at, C_NEXT]
+            earlier, at = at, candidates[at].next
         if e < 0:
-            nodes[v, N_DONE] = 1
+            nodes[v].done = 1
             continue
         if before < 0:
-            nodes[v, N_HEAD] = candidates[e, C_NEXT]
+            nodes[v].head = candidates[e].next
         else:
-            candidates[before, C_NEXT] = candidates[e, C_NEXT]
-        found[v, nodes[v, N_FOUND]] = e
-        nodes[v, N_FOUND] += 1
-        nodes[v, N_PART] = C_RIGHT
+            candidates[before].next = candidates[e].next
+        found[v, nodes[v].found] = e
+        nodes[v].found += 1
+        nodes[v].part = RIGHT
 
 
 @inner
-def add_candidate(v: int, rule: int, split: int, nodes: Any, candidates: Any, count: Any) -> int:
+def _add_node(search: Any, i: int, j: int, a: int, kind: int) -> int:
+    """One more node, that nothing is known of."""
+    nodes, used = search.nodes, search.used
+    u = used[0].nodes
+    used[0].nodes += 1
+    nodes[u].begin, nodes[u].end, nodes[u].symbol, nodes[u].kind = i, j, a, kind
+    nodes[u].found, nodes[u].head, nodes[u].part, nodes[u].done = 0, CLOSED, NEITHER, 0
+    return int(u)
+
+
+@inner
+def _add_candidate(search: Any, v: int, rule: int, split: int) -> int:
     """One more candidate of a node, with the best of its parts."""
-    f = count[1]
-    count[1] += 1
-    candidates[f, C_RULE], candidates[f, C_SPLIT], candidates[f, C_LEFT], candidates[f, C_RIGHT] = rule, split, 0, 0
-    candidates[f, C_NEXT], nodes[v, N_HEAD] = nodes[v, N_HEAD], f
+    nodes, candidates, ranks, used = search.nodes, search.candidates, search.ranks, search.used
+    f = used[0].candidates
+    used[0].candidates += 1
+    candidates[f].rule, candidates[f].split, ranks[f, LEFT], ranks[f, RIGHT] = rule, split, 0, 0
+    candidates[f].next, nodes[v].head = nodes[v].head, f
     return int(f)
 
 
 @inner
-def offer(
-    x: float, rule: int, split: int, v: int, k: int, least: float, nodes: Any, candidates: Any, value: Any, count: Any, first: int
-) -> float:  # fmt: skip
+def _offer(search: Any, v: int, x: float, rule: int, split: int, least: float, first: int) -> float:
     """Take an edge among the node's k best, which are all candidates from `first` on; returns what the next must exceed."""
-    if count[1] - first < k:
-        f = add_candidate(v, rule, split, nodes, candidates, count)
+    candidates, value, used, k = search.candidates, search.value, search.used, search.found.shape[1]
+    if used[0].candidates - first < k:
+        f = _add_candidate(search, v, rule, split)
         value[f] = x
-        if count[1] - first < k:
+        if used[0].candidates - first < k:
             return least
     else:
         for f in range(first, first + k):
             if value[f] == least:
-                value[f], candidates[f, C_RULE], candidates[f, C_SPLIT] = x, rule, split
+                value[f], candidates[f].rule, candidates[f].split = x, rule, split
                 break
     least = value[first]
     for f in range(first + 1, first + k):
@@ -136,43 +199,47 @@ def offer(
 
 
 @inner
-def open_node(
-    v: int, k: int, n: int, first: int, token: Any, w: Any, start: Any, by_parent: Any, by_top: Any, token_start: Any,
-    by_token: Any, roots: Any, base: Any, word_class: Any, bucket: Any, label: Any, chain_start: Any, chain_label: Any,
-    gold: Any, g0: int, g1: int, unit: float, slot: Any, chart: Any, nodes: Any, candidates: Any, value: Any, count: Any,
-) -> None:  # fmt: skip
+def _open_node(task: Any, m: int, room: Any, chart: Any, search: Any, v: int) -> None:
     """List the k best edges of a node, with the best of their parts."""
-    i, j, a, kind = nodes[v, N_BEGIN], nodes[v, N_END], nodes[v, N_SYMBOL], nodes[v, N_KIND]
-    nodes[v, N_HEAD] = -1
-    least, f0 = -np.inf, count[1]
+    rules, w, slot, nodes = task.rules, task.w, room.slot, search.nodes
+    i, j, a, kind = nodes[v].begin, nodes[v].end, nodes[v].symbol, nodes[v].kind
+    nodes[v].head = -1
+    least, first = -np.inf, search.used[0].candidates
     if kind == IS_ROOT:
-        for r in roots:
-            if slot[n, r] >= 0 and chart[slot[n, r]] > least:
-                least = offer(chart[slot[n, r]], r, -1, v, k, least, nodes, candidates, value, count, f0)
+        for r in rules.roots:
+            if slot[j, r] >= 0 and chart[slot[j, r]] > least:
+                least = _offer(search, v, chart[slot[j, r]], r, -1, least, first)
         return
-    own, own_end = gold_of(i, j, gold, g0, g1)
+    start, span = rules.start, span_of(task.sentences, m, i, j)
     if kind == IS_TOP:
-        x = chart[slot[j, a] + j + i]
+        by_top, x = rules.by_top, chart[slot[j, a] + j + i]
         if x > least:
-            least = offer(x, -1, -1, v, k, least, nodes, candidates, value, count, f0)
-        for r in range(start[TOP, a], start[TOP, a + 1]):
-            c, rule = by_top[r, SYMBOL], by_top[r, RULE]
+            least = _offer(search, v, x, -1, -1, least, first)
+        for r in range(start[a].top, start[a + 1].top):
+            c = by_top[r].symbol
             if slot[j, c] >= 0:
-                x = chart[slot[j, c] + j + i] + chain_score(
-                    rule, c, j - i, len(by_parent), w, label, chain_start, chain_label, gold, own, own_end, unit
-                )
+                x = chart[slot[j, c] + j + i] + chain_score(task, m, by_top[r].rule, c, span)
                 if x > least:
-                    least = offer(x, r, -1, v, k, least, nodes, candidates, value, count, f0)
+                    least = _offer(search, v, x, r, -1, least, first)
         return
     if j - i == 1:
-        word = token[first + i]
-        for r in range(token_start[word], token_start[word + 1]):
-            if by_token[r, SYMBOL] == a:
-                offer(w[by_token[r, RULE]], r, -1, v, k, least, nodes, candidates, value, count, f0)
+        by_token, word = rules.by_token, task.sentences.token[task.sentences.start[m] + i]
+        for r in range(rules.token_start[word], rules.token_start[word + 1]):
+            if by_token[r].symbol == a:
+                _offer(search, v, w[by_token[r].rule], r, -1, least, first)
         return
-    more = bottom_score(a, i, j, first, token, w, base, word_class, bucket, label, gold, own, own_end, unit)
-    for r in range(start[PARENT, a], start[PARENT, a + 1]):
-        b, right, weight = by_parent[r, LEFT], slot[j, by_parent[r, OTHER]], w[by_parent[r, NUMBER]]
+    _list_splits(task, slot, chart, search, v, bottom_score(task, m, a, span))
+
+
+@inner
+def _list_splits(task: Any, slot: Any, chart: Any, search: Any, v: int, more: float) -> None:
+    """List the k best edges of a bottom of two words and more, whose own score is `more`."""
+    start, by_parent, w, nodes = task.rules.start, task.rules.by_parent, task.w, search.nodes
+    split_at, n_buckets, bucket = task.features.split, task.features.n_buckets, task.features.bucket
+    i, j, a = nodes[v].begin, nodes[v].end, nodes[v].symbol
+    least, first = -np.inf, search.used[0].candidates
+    for r in range(start[a].parent, start[a + 1].parent):
+        b, right, weight = by_parent[r].left, slot[j, by_parent[r].right], w[by_parent[r].rule]
         if right < 0:
             continue
         for split in range(i + 1, j):
@@ -181,35 +248,33 @@ def open_node(
             left = slot[split, b]
             if left >= 0:
                 y = chart[right + split] + weight
-                if base[SPLIT] >= 0:
-                    y += w[base[SPLIT] + a * base[N_BUCKETS] + bucket[j - split]]
+                if split_at >= 0:
+                    y += w[split_at + a * n_buckets + bucket[j - split]]
                 x = (chart[left + i] + y) + more
                 if x > least:
-                    least = offer(x, r, split, v, k, least, nodes, candidates, value, count, f0)
+                    least = _offer(search, v, x, r, split, least, first)
 
 
 @inner
-def part_of(
-    v: int, e: int, part: int, by_parent: Any, by_top: Any, slot: Any, keys: Any, held: Any, nodes: Any, candidates: Any,
-    count: Any,
-) -> int:  # fmt: skip
+def _part_of(rules: Any, slot: Any, search: Any, v: int, e: int, part: int) -> int:
     """The node of a candidate's right or left part, or of its only part, which counts as right; -1 if there is none."""
-    i, j, kind = nodes[v, N_BEGIN], nodes[v, N_END], nodes[v, N_KIND]
-    rule, split = candidates[e, C_RULE], candidates[e, C_SPLIT]
+    keys, held, nodes, by_parent = search.keys, search.held, search.nodes, rules.by_parent
+    i, j, kind = nodes[v].begin, nodes[v].end, nodes[v].kind
+    rule, split = search.candidates[e].rule, search.candidates[e].split
     below = IS_TOP
     if kind == IS_BOTTOM:
         if split < 0:
             return -1
-        if part == C_RIGHT:
-            i, c = split, by_parent[rule, OTHER]
+        if part == RIGHT:
+            i, c = split, by_parent[rule].right
         else:
-            j, c = split, by_parent[rule, LEFT]
-    elif part == C_LEFT:
+            j, c = split, by_parent[rule].left
+    elif part == LEFT:
         return -1
     elif kind == IS_TOP:
-        below, c = IS_BOTTOM, nodes[v, N_SYMBOL]
+        below, c = IS_BOTTOM, nodes[v].symbol
         if rule >= 0:
-            c = by_top[rule, SYMBOL]
+            c = rules.by_top[rule].symbol
     else:
         c = rule
     # A node is known by its place in the chart.
@@ -218,55 +283,40 @@ def part_of(
     while keys[at] >= 0 and keys[at] != key:
         at = (at + 1) & (len(keys) - 1)
     if keys[at] < 0:
-        u = count[0]
-        count[0] += 1
-        keys[at], held[at] = key, u
-        nodes[u, N_BEGIN], nodes[u, N_END], nodes[u, N_SYMBOL], nodes[u, N_KIND] = i, j, c, below
-        nodes[u, N_FOUND], nodes[u, N_HEAD], nodes[u, N_PART], nodes[u, N_DONE] = 0, -2, 0, 0
+        keys[at], held[at] = key, _add_node(search, i, j, c, below)
     return int(held[at])
 
 
 @inner
-def read_off(
-    rank: int, k: int, n: int, first: int, token: Any, w: Any, start: Any, by_parent: Any, by_top: Any, token_start: Any,
-    by_token: Any, roots: Any, base: Any, word_class: Any, bucket: Any, label: Any, chain_start: Any, chain_label: Any,
-    gold: Any, g0: int, g1: int, unit: float, slot: Any, chart: Any, keys: Any, held: Any, nodes: Any, found: Any,
-    candidates: Any, value: Any, stack: Any, count: Any, rows: Any, to: int,
-) -> tuple[int, int]:  # fmt: skip
+def _read_off(task: Any, m: int, room: Any, chart: Any, search: Any, rank: int, rows: Any, to: int) -> tuple[int, int]:
     """Write a derivation of the root to rows[to:]; returns the number of its rows, and of its wrong brackets."""
-    at, wrong, depth = to, g1 - g0, 0
-    stack[0, 0], stack[0, 1] = 0, rank
+    rules, sentences, slot = task.rules, task.sentences, room.slot
+    nodes, candidates, ranks, stack = search.nodes, search.candidates, search.ranks, search.stack
+    at, wrong, depth = to, sentences.gold_start[m + 1] - sentences.gold_start[m], 0
+    stack[0].node, stack[0].rank = 0, rank
     while depth >= 0:
-        v, r = stack[depth, 0], stack[depth, 1]
+        v, r = stack[depth].node, stack[depth].rank
         depth -= 1
         # Parts that are the best of their node have not been looked at yet.
-        next_best(
-            v, r, k, n, first, token, w, start, by_parent, by_top, token_start, by_token, roots, base, word_class, bucket,
-            label, chain_start, chain_label, gold, g0, g1, unit, slot, chart, keys, held, nodes, found, candidates, value,
-            stack, count,
-        )  # fmt: skip
-        e = found[v, r]
-        rule, split = candidates[e, C_RULE], candidates[e, C_SPLIT]
-        i, j, a, kind = nodes[v, N_BEGIN], nodes[v, N_END], nodes[v, N_SYMBOL], nodes[v, N_KIND]
+        _next_best(task, m, room, chart, search, v, r)
+        e = search.found[v, r]
+        rule, split = candidates[e].rule, candidates[e].split
+        i, j, a, kind = nodes[v].begin, nodes[v].end, nodes[v].symbol, nodes[v].kind
         number = -1
-        if kind == IS_BOTTOM:
-            number = by_parent[rule, NUMBER] if split >= 0 else by_token[rule, RULE]
-            if split >= 0:
-                own, own_end = gold_of(i, j, gold, g0, g1)
-                wrong += bottom_brackets(label[a], gold, own, own_end)
+        if kind == IS_BOTTOM and split >= 0:
+            number, span = rules.by_parent[rule].rule, span_of(sentences, m, i, j)
+            wrong += bottom_brackets(task, rules.label[a], span[2], span[3])
+        elif kind == IS_BOTTOM:
+            number = rules.by_token[rule].rule
         elif kind == IS_TOP and rule >= 0:
-            number, c = by_top[rule, RULE], by_top[rule, SYMBOL]
-            own, own_end = gold_of(i, j, gold, g0, g1)
-            wrong += chain_brackets(
-                number - len(by_parent), label[c] if j - i > 1 else -1, chain_start, chain_label, gold, own, own_end
-            )
+            number = rules.by_top[rule].rule
+            wrong += chain_brackets(task, number, rules.by_top[rule].symbol, span_of(sentences, m, i, j))
         if number >= 0:
-            rows[at, D_BEGIN], rows[at, D_END], rows[at, D_SYMBOL], rows[at, D_RULE] = i, j, a, number
-            rows[at, D_SPLIT] = split
+            rows[at].begin, rows[at].end, rows[at].symbol, rows[at].rule, rows[at].split = i, j, a, number, split
             at += 1
-        for part in (C_RIGHT, C_LEFT):
-            u = part_of(v, e, part, by_parent, by_top, slot, keys, held, nodes, candidates, count)
+        for part in (RIGHT, LEFT):
+            u = _part_of(rules, slot, search, v, e, part)
             if u >= 0:
                 depth += 1
-                stack[depth, 0], stack[depth, 1] = u, candidates[e, part]
+                stack[depth].node, stack[depth].rank = u, ranks[e, part]
     return at - to, wrong

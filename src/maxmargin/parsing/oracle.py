@@ -29,6 +29,7 @@ from maxmargin.errors import DataError, TemperatureError
 from maxmargin.jit import kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.layout import offsets
+from maxmargin.solvers.oracles.exp_oracle import MeanMarginals
 from maxmargin.solvers.oracles.max_oracle import MeanPlane
 
 #: Most shards of a sum over all examples, and most numbers that their sums may take.
@@ -41,19 +42,9 @@ class Found(NamedTuple):
     """Derivations of some examples, their task losses and their slopes; -inf where there is none but the truth."""
 
     start: NDArray[np.int64]
-    rows: NDArray[np.int32]
+    rows: Any
     ell: NDArray[np.float64]
     slope: NDArray[np.float64]
-
-
-class MeanExpectation(NamedTuple):
-    """The mean of psi and ell, and each example's value."""
-
-    #: (d,)
-    psi: NDArray[np.float64]
-    ell: float
-    #: (M,)
-    values: NDArray[np.float64]
 
 
 class _Oracle:
@@ -139,7 +130,7 @@ class ParseExpectations(_Oracle):
     certificate = "exact"
     reason = "inside-outside is exact"
 
-    def mean(self, w: NDArray[np.float64], temperature: float, threads: int = 1) -> MeanExpectation:
+    def mean(self, w: NDArray[np.float64], temperature: float, threads: int = 1) -> MeanMarginals:
         """The mean of psi and ell at w, and the soft maxima; the bits do not depend on the threads."""
         p, values = self.problem, np.empty(self.n_examples)
         scale = p.scale if self.zero_one else 0.0
@@ -171,7 +162,7 @@ class ParseExpectations(_Oracle):
             return psi, float(self.weight[piece] @ losses)
 
         psi, ell = _add(map_shards(sum_of, self.shards, threads, pausing=True))
-        return MeanExpectation(psi / self.n_examples, ell / self.n_examples, values)
+        return MeanMarginals(psi / self.n_examples, ell / self.n_examples, values)
 
 
 def _add(parts: list[tuple[NDArray[np.float64], float]]) -> tuple[NDArray[np.float64], float]:
@@ -183,13 +174,11 @@ def _add(parts: list[tuple[NDArray[np.float64], float]]) -> tuple[NDArray[np.flo
     return psi, ell
 
 
-def gather(
-    start: NDArray[np.int64], rows: NDArray[np.int32], chosen: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def gather(start: NDArray[np.int64], rows: Any, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
     """The pieces rows[start[m]:start[m + 1]] of the chosen m, one after the other, and where they begin."""
     sizes = np.diff(start)[chosen]
     new = offsets(sizes)
-    return new, rows[np.repeat(start[chosen] - new[:-1], sizes) + np.arange(int(new[-1]))]
+    return new, rows.take(np.repeat(start[chosen] - new[:-1], sizes) + np.arange(int(new[-1])))
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
@@ -197,14 +186,17 @@ def gather(
 
 @kernel
 def other_than_truth(start: Any, rows: Any, truth_start: Any, truth: Any) -> Any:
-    """Of two derivations of each example, the rank of the first that is not the truth."""
+    """Of two derivations of each example, the rank of the first that is not the truth.
+
+    Rules and splits say all of a derivation.
+    """
     out = np.zeros(len(truth_start) - 1, np.int64)
     for m in range(len(out)):
         n = start[2 * m + 1] - start[2 * m]
         same = n == truth_start[m + 1] - truth_start[m]
         if same:
             for row in range(n):
-                for column in range(rows.shape[1]):
-                    same &= rows[start[2 * m] + row, column] == truth[truth_start[m] + row, column]
+                one, other = rows[start[2 * m] + row], truth[truth_start[m] + row]
+                same &= one.rule == other.rule and one.split == other.split
         out[m] = 1 if same else 0
     return out
