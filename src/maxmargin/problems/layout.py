@@ -238,9 +238,7 @@ def flatten_structures(
     )
 
 
-def _template_arrays(
-    variable_templates: Sequence[Template], factor_templates: Sequence[Template]
-) -> dict[str, Any]:
+def _template_arrays(variable_templates: Sequence[Template], factor_templates: Sequence[Template]) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
     for side, templates in (("variable", variable_templates), ("factor", factor_templates)):
         sizes = np.array([t.blocks.size for t in templates], np.int64)

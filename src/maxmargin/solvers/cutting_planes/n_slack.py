@@ -55,7 +55,7 @@ from maxmargin.solvers.cutting_planes.bundle import check_certificate, check_fam
 from maxmargin.solvers.cutting_planes.one_slack import check_rescaling
 from maxmargin.solvers.oracles.joint_plane import joint_oracle
 from maxmargin.solvers.oracles.oracle_run import OracleRun, earlier_of
-from maxmargin.solvers.planes.cache import PlaneCache
+from maxmargin.solvers.planes.cache import PlaneCache, Turn
 
 #: Examples that are asked about at a time, at least and at most; fewer where most violate, more where few do.
 _CHUNK, _LONGEST = 16, 8192
@@ -291,9 +291,8 @@ class NSlackRun(OracleRun[NSlackState]):
         done = cuts[:-1]
 
         def search(shard: int, _: int) -> None:
-            done[shard] = self.oracle.search(
-                shard, done[shard], cuts[shard + 1], now.w, self.cache, 0, picks, hinges, bounds
-            )
+            turn = Turn(0, shard, picks, hinges)
+            done[shard] = self.oracle.search(done[shard], cuts[shard + 1], now.w, self.cache, turn, bounds)
 
         left = list(range(len(done)))
         while left:

@@ -36,7 +36,7 @@ class Given(Struct):
     """Planes that an engine found: the k-th is for the k-th example of a visit's order."""
 
     start: NDArray[np.int64]
-    entry: NDArray[np.int32]
+    entry: NDArray[Any]
     value: NDArray[np.float64]
     ell: NDArray[np.float64]
 

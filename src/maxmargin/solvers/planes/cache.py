@@ -60,6 +60,15 @@ class PlaneCache(Struct):
         return int(sum(array.nbytes for array in self))
 
 
+class Turn(Struct):
+    """A round over the cache: its number, the shard at work; for all examples the plane picked (-1 is the truth) and the hinge."""
+
+    now: int
+    shard: int
+    picks: NDArray[np.int32]
+    hinges: NDArray[np.float64]
+
+
 @kernel
 def _compact(old: Any, new: Any, shard: int, begin: int, end: int) -> None:
     at = new.segment[shard]
@@ -73,11 +82,12 @@ def _compact(old: Any, new: Any, shard: int, begin: int, end: int) -> None:
 
 
 @inner
-def keep_plane(
-    m: int, n: int, key: Any, index: Any, value: Any, ell: float, now: int, shard: int, n_planes: Any, c_ell: Any, c_start: Any,
-    c_size: Any, c_used: Any, c_key: Any, c_at: Any, c_value: Any, segment: Any, filled: Any,
-) -> int:  # fmt: skip
+def keep_plane(cache: Any, turn: Any, m: int, n: int, key: Any, index: Any, value: Any, ell: float) -> int:
     """Put a plane of n entries into the cache, in the place of the one least recently used; returns its slot, -1 if full."""
+    n_planes, c_ell, c_start, c_size, c_used, c_key, c_at, c_value, filled = (
+        cache.n_planes, cache.ell, cache.start, cache.size, cache.used, cache.key, cache.at, cache.value, cache.filled,
+    )  # fmt: skip
+    now, shard = turn.now, turn.shard
     for a in range(n_planes[m]):
         if c_size[m, a] == n and c_ell[m, a] == ell:
             same, at = True, c_start[m, a]
@@ -89,7 +99,7 @@ def keep_plane(
                 c_used[m, a] = now
                 return a
     at = filled[shard]
-    if at + n > segment[shard + 1]:
+    if at + n > cache.segment[shard + 1]:
         return -1
     slot = n_planes[m]
     if slot == c_ell.shape[1]:
