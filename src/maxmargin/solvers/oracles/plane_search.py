@@ -1,6 +1,6 @@
 """The kernels of the joint oracle: find the planes of examples, keep them, pick the best that are kept, and add them up.
 
-A cached plane is its entries in the weights' own coordinates: an entry's key is ``feature row * blocks + block``, with the blocks of
+A cached plane is its entries in the weights' own coordinates: an entry's key is ``feature row * blocks + block``, the blocks of
 factors after those of variables. Problems that are known by their planes alone have flat weights, and the key is the coordinate.
 """
 
