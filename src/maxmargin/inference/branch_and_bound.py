@@ -51,7 +51,7 @@ from maxmargin.inference.graph_cut import (
 )
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import record_type
+from maxmargin.problems.layout import record_type, records
 
 #: A depth of the search: how many children were entered, the variable branched on, its first state.
 DEPTH = record_type("entered", "branch", "first_state")
@@ -132,8 +132,8 @@ def _room(graphs: FactorGraphs) -> SearchRoom:
     whole = sub._replace(linear=np.empty(n), coupling=np.empty(pairs), state=np.empty(n, np.int8))
     return SearchRoom(
         whole, whole._replace(linear=np.empty(n)), sub,
-        net._replace(starts=np.zeros(2, START), pairs=np.empty(pairs, PAIR), first_row=np.empty(n + 1, np.int64)),
-        np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.empty(n + 1, DEPTH), np.empty(n + 1),
+        net._replace(starts=records(START, [0, 0]), pairs=np.recarray(pairs, dtype=PAIR), first_row=np.empty(n + 1, np.int64)),
+        np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.recarray(n + 1, dtype=DEPTH), np.empty(n + 1),
         np.empty((n + 1, n), np.int8),
     )  # fmt: skip
 
