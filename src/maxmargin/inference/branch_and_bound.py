@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.errors import DataError, OptionError, TooLargeError
-from maxmargin.inference.contract import MapResult, Marginals, check_scores, exact_result, room_per_structures
+from maxmargin.errors import OptionError, TooLargeError
+from maxmargin.inference.contract import MapResult, Marginals, exact_result, room_per_structures
 from maxmargin.inference.graph_cut import (
     OPEN,
     PAIR,
@@ -41,8 +41,8 @@ from maxmargin.inference.graph_cut import (
     CutRoom,
     Network,
     binary_faults,
-    check_finite,
     energy,
+    finite_scores,
     network,
     polynomial,
     refusal_of,
@@ -105,11 +105,7 @@ class BranchAndBound:
 
     def search(self, graphs: FactorGraphs, scores: Scores) -> tuple[MapResult, NDArray[np.int64]]:
         """Find the best labeling of every example, and count the nodes (M,) that it took."""
-        refusal = self.refusal(graphs)
-        if refusal is not None:
-            raise DataError(refusal)
-        scores = check_scores(graphs, scores)
-        check_finite(graphs, scores, WHO)
+        scores = finite_scores(self, graphs, scores, WHO)
         labels, visited = np.empty(len(graphs.labels), np.int32), np.zeros(graphs.n_examples, np.int64)
         with _room(graphs) as room:
             m, gap = _search(graphs.arrays.examples, network(graphs), room, *scores, self.limit, labels, visited)
