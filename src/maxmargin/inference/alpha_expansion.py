@@ -27,13 +27,13 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.errors import DataError, OptionError
-from maxmargin.inference.contract import MapResult, Marginals, check_scores, once_per_structures, unbounded_result
+from maxmargin.errors import OptionError
+from maxmargin.inference.contract import MapResult, Marginals, once_per_structures, unbounded_result
 from maxmargin.inference.graph_cut import (
     OPEN,
-    check_finite,
     cut_room,
     energy,
+    finite_scores,
     interaction,
     network,
     refusal_of,
@@ -74,11 +74,7 @@ class AlphaExpansion:
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find a labeling of every example that no expansion move found improves."""
-        refusal = self.refusal(graphs)
-        if refusal is not None:
-            raise DataError(refusal)
-        scores = check_scores(graphs, scores)
-        check_finite(graphs, scores, WHO)
+        scores = finite_scores(self, graphs, scores, WHO)
         labels = np.empty(len(graphs.labels), np.int32)
         with cut_room(graphs) as room:
             _expand(graphs.arrays, network(graphs), room, *scores, self.max_sweeps, labels)

@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.errors import DataError, OptionError, TooLargeError
-from maxmargin.inference.contract import MapResult, Marginals, check_scores, exact_result, room_per_structures
+from maxmargin.errors import OptionError, TooLargeError
+from maxmargin.inference.contract import MapResult, Marginals, exact_result, room_per_structures
 from maxmargin.inference.graph_cut import (
     OPEN,
     PAIR,
@@ -41,8 +41,8 @@ from maxmargin.inference.graph_cut import (
     CutRoom,
     Network,
     binary_faults,
-    check_finite,
     energy,
+    finite_scores,
     network,
     polynomial,
     refusal_of,
@@ -51,7 +51,7 @@ from maxmargin.inference.graph_cut import (
 )
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import record_type
+from maxmargin.problems.layout import record_type, records
 
 #: A depth of the search: how many children were entered, the variable branched on, its first state.
 DEPTH = record_type("entered", "branch", "first_state")
@@ -105,11 +105,7 @@ class BranchAndBound:
 
     def search(self, graphs: FactorGraphs, scores: Scores) -> tuple[MapResult, NDArray[np.int64]]:
         """Find the best labeling of every example, and count the nodes (M,) that it took."""
-        refusal = self.refusal(graphs)
-        if refusal is not None:
-            raise DataError(refusal)
-        scores = check_scores(graphs, scores)
-        check_finite(graphs, scores, WHO)
+        scores = finite_scores(self, graphs, scores, WHO)
         labels, visited = np.empty(len(graphs.labels), np.int32), np.zeros(graphs.n_examples, np.int64)
         with _room(graphs) as room:
             m, gap = _search(graphs.arrays.examples, network(graphs), room, *scores, self.limit, labels, visited)
@@ -132,8 +128,8 @@ def _room(graphs: FactorGraphs) -> SearchRoom:
     whole = sub._replace(linear=np.empty(n), coupling=np.empty(pairs), state=np.empty(n, np.int8))
     return SearchRoom(
         whole, whole._replace(linear=np.empty(n)), sub,
-        net._replace(starts=np.zeros(2, START), pairs=np.empty(pairs, PAIR), first_row=np.empty(n + 1, np.int64)),
-        np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.empty(n + 1, DEPTH), np.empty(n + 1),
+        net._replace(starts=records(START, [0, 0]), pairs=np.recarray(pairs, dtype=PAIR), first_row=np.empty(n + 1, np.int64)),
+        np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n), np.recarray(n + 1, dtype=DEPTH), np.empty(n + 1),
         np.empty((n + 1, n), np.int8),
     )  # fmt: skip
 

@@ -59,9 +59,11 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.inference.contract import (
+    Engine,
     MapResult,
     Marginals,
     Relaxed,
+    check_refusal,
     check_scores,
     once_per_structures,
     raise_infeasible,
@@ -171,11 +173,7 @@ class GraphCut:
         self, graphs: FactorGraphs, scores: Scores, with_tables: bool
     ) -> tuple[Relaxed, NDArray[np.int32], NDArray[np.float64]]:
         """The relaxation, with or without the factors' part of it, the rounded labels and their scores."""
-        refusal = self.refusal(graphs)
-        if refusal is not None:
-            raise DataError(refusal)
-        scores = check_scores(graphs, scores)
-        check_finite(graphs, scores, WHO)
+        scores = finite_scores(self, graphs, scores, WHO)
         n, labels = len(graphs.labels), np.empty(len(graphs.labels), np.int32)
         tables = np.empty(len(scores.factors) if with_tables else 0)
         out = Relaxed(np.empty(2 * n), np.empty(graphs.n_examples), np.empty(n, np.bool_), tables)
@@ -206,16 +204,18 @@ def refusal_of(graphs: FactorGraphs, faults: dict[int, str], who: str) -> str | 
     return None
 
 
-def check_finite(graphs: FactorGraphs, scores: Scores, who: str) -> None:
-    """Refuse the first example that has a score which is not a finite number."""
-    first = graphs.n_examples
-    for given, starts in ((scores.variables, graphs.example_states), (scores.factors, graphs.example_tables)):
+def finite_scores(engine: Engine, graphs: FactorGraphs, scores: Scores, who: str) -> Scores:
+    """Score tables as kernels want them; refuse what the engine refuses, and the first example with a score that is not finite."""
+    check_refusal(engine, graphs)
+    scores, first = check_scores(graphs, scores), graphs.n_examples
+    sides = (scores.variables, graphs.example_states), (scores.factors, graphs.example_tables)
+    for given, starts in sides:
         wrong = np.flatnonzero(~np.isfinite(given))
         if len(wrong):
             first = min(first, int(np.searchsorted(starts, wrong[0], side="right") - 1))
     if first == graphs.n_examples:
-        return
-    for given, starts in ((scores.variables, graphs.example_states), (scores.factors, graphs.example_tables)):
+        return scores
+    for given, starts in sides:
         values = given[starts[first] : starts[first + 1]]
         if not (np.isfinite(values) | np.isneginf(values)).all():
             raise_infeasible(graphs, scores, first)

@@ -64,10 +64,8 @@ class Flow(Struct):
     @classmethod
     def of(cls, n_nodes: int, n_arcs: int) -> Flow:
         """Room for a graph."""
-        nodes = np.empty(n_nodes + 1, NODE)
-        return cls(
-            nodes, nodes.view(LEVEL), nodes.view(PART), np.empty(n_arcs, ARC), np.empty(n_arcs), np.empty(n_nodes)
-        )
+        nodes, arcs = np.recarray(n_nodes + 1, dtype=NODE), np.recarray(n_arcs, dtype=ARC)
+        return cls(nodes, nodes.view(LEVEL), nodes.view(PART), arcs, np.empty(n_arcs), np.empty(n_nodes))
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
@@ -121,9 +119,10 @@ def _find_levels(graph: Any, n_nodes: int, tiny: float) -> tuple[int, int]:
     nodes, arcs, residual, excess = graph.levels, graph.arcs, graph.residual, graph.excess
     n_sources = 0
     for u in range(n_nodes):
-        nodes[u].level, nodes[u].cursor = -1, nodes[u].first
+        node = nodes[u]
+        node.level, node.cursor = -1, node.first
         if excess[u] > tiny:
-            nodes[u].level = 0
+            node.level = 0
             nodes[n_sources].queue = u
             n_sources += 1
     done, reached, target = 0, n_sources, n_nodes
@@ -135,8 +134,9 @@ def _find_levels(graph: Any, n_nodes: int, tiny: float) -> tuple[int, int]:
             break
         for arc in range(nodes[u].first, nodes[u + 1].first):
             v = arcs[arc].head
-            if nodes[v].level < 0 and residual[arc] > tiny:
-                nodes[v].level = distance
+            node = nodes[v]
+            if node.level < 0 and residual[arc] > tiny:
+                node.level = distance
                 nodes[reached].queue = v
                 reached += 1
                 if excess[v] < -tiny:
@@ -172,12 +172,13 @@ def _blocking_flow(graph: Any, n_sources: int, target: int, tiny: float, flow: f
                     depth = keep
                     u = arcs[arcs[nodes[keep].path].reverse].head
                 continue
-            arc, end, above = nodes[u].cursor, nodes[u + 1].first, nodes[u].level + 1
+            node = nodes[u]
+            arc, end, above = node.cursor, nodes[u + 1].first, node.level + 1
             if above > target:
                 arc = end
             while arc < end and not (nodes[arcs[arc].head].level == above and residual[arc] > tiny):
                 arc += 1
-            nodes[u].cursor = arc
+            node.cursor = arc
             if arc < end:
                 nodes[depth].path = arc
                 depth += 1
@@ -186,7 +187,7 @@ def _blocking_flow(graph: Any, n_sources: int, target: int, tiny: float, flow: f
                 break
             else:
                 # A dead end for all other paths of this phase, too.
-                nodes[u].level = -1
+                node.level = -1
                 depth -= 1
                 u = arcs[arcs[nodes[depth].path].reverse].head
                 nodes[u].cursor += 1
@@ -199,11 +200,12 @@ def _flow_by_trees(graph: Any, n_nodes: int, tiny: float) -> float:
     nodes, arcs, residual, excess = graph.nodes, graph.arcs, graph.residual, graph.excess
     queued, flow, now = 0, 0.0, 0
     for u in range(n_nodes):
-        nodes[u].tree, nodes[u].queued = FREE, 0
+        here = nodes[u]
+        here.tree, here.queued = FREE, 0
         if abs(excess[u]) > tiny:
-            nodes[u].tree = SOURCE if excess[u] > 0.0 else SINK
-            nodes[u].parent, nodes[u].stamp, nodes[u].distance = TERMINAL, 0, 1
-            nodes[queued].queue, nodes[u].queued = u, 1
+            here.tree = SOURCE if excess[u] > 0.0 else SINK
+            here.parent, here.stamp, here.distance = TERMINAL, 0, 1
+            nodes[queued].queue, here.queued = u, 1
             queued += 1
     at = 0
     end = queued if queued < n_nodes else 0
@@ -211,40 +213,42 @@ def _flow_by_trees(graph: Any, n_nodes: int, tiny: float) -> float:
         u = nodes[at].queue
         at = at + 1 if at + 1 < n_nodes else 0
         queued -= 1
-        nodes[u].queued = 0
-        tree = nodes[u].tree
+        here = nodes[u]
+        here.queued = 0
+        tree = here.tree
         if tree == FREE:
             continue
-        for arc in range(nodes[u].first, nodes[u + 1].first):
+        for arc in range(here.first, nodes[u + 1].first):
             v = arcs[arc].head
+            there = nodes[v]
             # Most neighbours have nothing to say, and are told by their own record.
-            if nodes[v].tree == tree and nodes[v].distance <= nodes[u].distance:
+            if there.tree == tree and there.distance <= here.distance:
                 continue
             back = arcs[arc].reverse
             forth = arc if tree == SOURCE else back
             # Trees may touch at this arc several times, each time by other ways to the terminals.
-            while nodes[v].tree == SOURCE + SINK - tree and nodes[u].tree == tree and residual[forth] > tiny:
+            while there.tree == SOURCE + SINK - tree and here.tree == tree and residual[forth] > tiny:
                 now += 1
                 amount, n_orphans = _augment(graph, forth, tiny)
                 flow += amount
                 added = _mend(graph, n_nodes, n_orphans, now, end, tiny)
                 queued += added
                 end = end + added if end + added < n_nodes else end + added - n_nodes
-            if nodes[u].tree != tree:
+            if here.tree != tree:
                 break
             if residual[forth] <= tiny:
                 continue
-            if nodes[v].tree == FREE:
-                nodes[v].tree, nodes[v].parent = tree, back
-                nodes[v].stamp, nodes[v].distance = nodes[u].stamp, nodes[u].distance + 1
-                if nodes[v].queued == 0:
-                    nodes[end].queue, nodes[v].queued = v, 1
+            if there.tree == FREE:
+                there.tree, there.parent = tree, back
+                there.stamp, there.distance = here.stamp, here.distance + 1
+                if there.queued == 0:
+                    nodes[end].queue, there.queued = v, 1
                     end = end + 1 if end + 1 < n_nodes else 0
                     queued += 1
-            elif nodes[v].stamp <= nodes[u].stamp:
+            elif there.stamp <= here.stamp:
                 # Nearer to the terminal this way.
-                nodes[v].parent = back
-                nodes[v].stamp, nodes[v].distance = nodes[u].stamp, nodes[u].distance + 1
+                there.parent = back
+                there.stamp, there.distance = here.stamp, here.distance + 1
     return flow
 
 
@@ -300,14 +304,15 @@ def _mend(graph: Any, n_nodes: int, n_orphans: int, now: int, end: int, tiny: fl
         nodes[orphan].tree = FREE
         for arc in range(nodes[orphan].first, nodes[orphan + 1].first):
             v, back = arcs[arc].head, arcs[arc].reverse
-            if nodes[v].tree != side:
+            node = nodes[v]
+            if node.tree != side:
                 continue
-            if nodes[v].queued == 0 and residual[back if side == SOURCE else arc] > tiny:
-                nodes[end].queue, nodes[v].queued = v, 1
+            if node.queued == 0 and residual[back if side == SOURCE else arc] > tiny:
+                nodes[end].queue, node.queued = v, 1
                 end = end + 1 if end + 1 < n_nodes else 0
                 added += 1
-            if nodes[v].parent == back:
-                nodes[v].parent = ORPHAN
+            if node.parent == back:
+                node.parent = ORPHAN
                 nodes[n_orphans].orphans = v
                 n_orphans += 1
     return added
@@ -323,31 +328,32 @@ def _adopt(graph: Any, u: int, now: int, tiny: float) -> bool:
         if nodes[v].tree != tree or residual[arcs[arc].reverse if tree == SOURCE else arc] <= tiny:
             continue
         # Follow the parents up to a node whose distance is known to be of this round, to the terminal, or to an orphan.
-        w, length = v, 0
-        while nodes[w].stamp != now:
+        node, length = nodes[v], 0
+        while node.stamp != now:
             length += 1
-            up = nodes[w].parent
+            up = node.parent
             if up == TERMINAL:
-                nodes[w].stamp, nodes[w].distance = now, 1
+                node.stamp, node.distance = now, 1
                 length -= 1
             elif up == ORPHAN:
                 length = FAR
                 break
             else:
-                w = arcs[up].head
+                node = nodes[arcs[up].head]
         if length == FAR:
             continue
-        length += nodes[w].distance
+        length += node.distance
         if length < nearest:
             nearest, chosen = length, arc
-        w = v
-        while nodes[w].stamp != now:
-            nodes[w].stamp, nodes[w].distance = now, length
+        node = nodes[v]
+        while node.stamp != now:
+            node.stamp, node.distance = now, length
             length -= 1
-            w = arcs[nodes[w].parent].head
+            node = nodes[arcs[node.parent].head]
     if chosen == ORPHAN:
         return False
-    nodes[u].parent, nodes[u].stamp, nodes[u].distance = chosen, now, nearest + 1
+    node = nodes[u]
+    node.parent, node.stamp, node.distance = chosen, now, nearest + 1
     return True
 
 
@@ -365,27 +371,29 @@ def components(graph: Any, n_nodes: int, tiny: float) -> None:
         nodes[0].calls = root
         while depth >= 0:
             u = nodes[depth].calls
-            if nodes[u].order == 0:
+            here = nodes[u]
+            if here.order == 0:
                 order += 1
-                nodes[u].order, nodes[u].low, nodes[u].cursor = order, order, nodes[u].first
+                here.order, here.low, here.cursor = order, order, here.first
                 nodes[n_waiting].waiting = u
                 n_waiting += 1
-            arc, end, entered = nodes[u].cursor, nodes[u + 1].first, False
+            arc, end, entered = here.cursor, nodes[u + 1].first, False
             while arc < end:
                 v = arcs[arc].head
-                if nodes[v].component == NOT_YET and residual[arc] > tiny:
-                    if nodes[v].order == 0:
+                there = nodes[v]
+                if there.component == NOT_YET and residual[arc] > tiny:
+                    if there.order == 0:
                         # The arc is looked at again on the way back, when `low` of v is known.
                         depth += 1
                         nodes[depth].calls = v
                         entered = True
                         break
-                    nodes[u].low = min(nodes[u].low, nodes[v].low)
+                    here.low = min(here.low, there.low)
                 arc += 1
-            nodes[u].cursor = arc
+            here.cursor = arc
             if entered:
                 continue
-            if nodes[u].low == nodes[u].order:
+            if here.low == here.order:
                 v = -1
                 while v != u:
                     n_waiting -= 1

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.errors import DataError, OptionError, TooLargeError
-from maxmargin.inference.contract import check_numbers, once_per_structures, raise_infeasible
+from maxmargin.errors import OptionError, TooLargeError
+from maxmargin.inference.contract import check_numbers, check_refusal, once_per_structures, raise_infeasible
 from maxmargin.inference.trees import Trees, schedule
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
@@ -105,9 +105,7 @@ def top_k(graphs: FactorGraphs, scores: Scores, k: int) -> TopK:
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise OptionError(f"k={k!r} is not possible; it must be a whole number of at least 1.")
-    refusal = Trees().refusal(graphs)
-    if refusal is not None:
-        raise DataError(refusal)
+    check_refusal(Trees(), graphs)
     scores, a, records, k = check_numbers(graphs, scores), graphs.arrays, _records(graphs), int(k)
     # Labels and scores of all examples, and the lists and records of the largest one.
     each = 4 * len(graphs.labels) + 16 * graphs.n_examples + 12 * int(a.largest.variables)
