@@ -13,7 +13,7 @@ states are filled greedily; if mass is left over the example falls back to its o
 
 For G_rho (soft), delta = (mu_c - mu_i) / rho is not improved, mu not repaired, and the penalty counts on both sides.
 
-Structured factors bring their own maxima and marginals to both bounds (structured.py).
+Structured factors bring their own maxima and marginals to both bounds (structured_bounds.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from maxmargin.problems.layout import P_STATE_I, P_STATE_J, joint_state, side_sc
 from maxmargin.problems.tables import slot_scale, slot_sum
 from maxmargin.problems.templates import TABLE
 from maxmargin.solvers.soft.messages import bound_of_messages, take_out
-from maxmargin.solvers.soft.structured import change_of_statistics, disagreement_of, read_messages
+from maxmargin.solvers.soft.structured_bounds import change_of_statistics, disagreement_of, read_messages
 
 
 @kernel

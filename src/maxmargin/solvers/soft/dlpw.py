@@ -43,9 +43,8 @@ from maxmargin.errors import OptionError
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.parallel.threads import run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.features import add_row
 from maxmargin.problems.layout import joint_state, joint_states_of, offsets
-from maxmargin.problems.statistics import project_example
+from maxmargin.problems.statistics import add_example, project_example, side_of_marginals
 from maxmargin.solvers.core.dual_run import DualRun, DualState
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.oracles.compiled import fill_tables, minus_truth
@@ -277,7 +276,10 @@ def _visit(
 ) -> None:
     """Visit the examples in `order`: messages, then a step on the weights."""
     g, starts, weight, t0 = batch.graphs, rules.starts, batch.graphs.weight, rules.t0
-    theta_v, theta_f, z, own, delta = room.theta_v, room.theta_f, room.z, room.delta, point.delta
+    theta_v, theta_f, z, own, delta, moved = room.theta_v, room.theta_f, room.z, room.delta, point.delta, room.moved
+    # The truth is off the marginals already.
+    nothing = np.zeros(max(len(theta_v), len(theta_f)))
+    moved[:] = 0.0
     # w = scale * v and average = share * (u + back * v), where v and u are kept in w and average.
     scale, share, back, t = 1.0, 1.0, 0.0, rules.n_steps
     for m in order:
@@ -291,10 +293,12 @@ def _visit(
         delta[starts[m] : starts[m + 1]] = own[: starts[m + 1] - starts[m]]
         _to_marginals(g, point, room, m, rules.eps, rules.newest)
         scale *= 1.0 - 1.0 / (t0 + t)
-        unit = -weight[m] / (rules.lam * (t0 + t) * scale)
-        s = g.examples[m].structure
-        _add_side(batch.variables, m, s, theta_v, room.moved, unit, back, w_v, average_v)
-        _add_side(batch.factors, m, s, theta_f, room.moved, unit, back, w_f, average_f)
+        unit = weight[m] / (rules.lam * (t0 + t) * scale)
+        side_of_marginals(batch.variables, m, g.examples[m].structure, theta_v, nothing, moved)
+        side_of_marginals(batch.factors, m, g.examples[m].structure, theta_f, nothing, moved)
+        add_example(batch, m, moved, unit, w_v, w_f)
+        add_example(batch, m, moved, -back * unit, average_v, average_f)
+        moved[:] = 0.0
         share *= 1.0 - 2.0 / (t + 2.0)
         back += 2.0 / (t + 2.0) * scale / share
     for w, average in ((w_v, average_v), (w_f, average_f)):
@@ -321,26 +325,6 @@ def _take_out(g: Any, point: Any, room: Any, m: int, starts: Any) -> None:
     room.delta[: starts[m + 1] - first] = point.delta[first : starts[m + 1]]
     for c in range(f0, f0 + g.examples[m + 1].factors - g.examples[m].factors):
         take_out(g, room, c)
-
-
-@inner
-def _add_side(side: Any, m: int, s: int, values: Any, moved: Any, unit: float, back: float, v: Any, u: Any) -> None:
-    """Add unit * sum of values * features of one side of example m to v; u moves so that u + back * v stays."""
-    groups, members, kinds, blocks, first = side.groups, side.members, side.kinds, side.block, side.first_member[s]
-    for q in range(side.first_group[s], side.first_group[s + 1]):
-        low, last, place = groups[q].block, groups[q].block_end, groups[q].at
-        moved[place : place + last - low] = 0.0
-        any_moved = False
-        for i in range(first + groups[q].first, first + groups[q].last):
-            here, start = members[i].table, kinds[members[i].template].start
-            for y in range(kinds[members[i].template].entries):
-                if values[here + y] != 0.0 and blocks[start + y] >= 0:
-                    moved[place + blocks[start + y] - low] += values[here + y]
-                    any_moved = True
-        if any_moved:
-            row = side.first_row[m] + groups[q].row
-            add_row(side.features, row, v, low, last, moved, place, unit)
-            add_row(side.features, row, u, low, last, moved, place, -back * unit)
 
 
 @inner

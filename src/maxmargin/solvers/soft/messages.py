@@ -6,7 +6,7 @@ For scores theta and any messages delta,
 
 bounds the best score of a labeling from above. A star update minimises it exactly over all messages to one variable: each of its
 factors hands over its max-marginal, and the sum is shared out equally. With a temperature eps every max is a soft-max,
-eps log sum exp(. / eps), and the update keeps its form. Structured factors have a round of their own (structured.py).
+eps log sum exp(. / eps), and the update keeps its form. Structured factors have a round of their own (structured_bounds.py).
 
 The kernels work in a `Room` (state.py): `theta_v` has the variables' own scores, `theta_f` the factors' scores reparametrised by
 `delta`.
@@ -23,7 +23,7 @@ from maxmargin.jit import inner
 from maxmargin.problems.layout import P_STATE_I, GraphArrays
 from maxmargin.problems.tables import slot_add, slot_max
 from maxmargin.problems.templates import TABLE
-from maxmargin.solvers.soft.structured import factor_max, factor_round
+from maxmargin.solvers.soft.structured_bounds import factor_max, factor_round
 
 #: A message that no score outweighs; finite, because infinities would meet and make NaN.
 _FAR = 1e30

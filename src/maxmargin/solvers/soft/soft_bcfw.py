@@ -58,7 +58,8 @@ from maxmargin.solvers.soft.coupling import can_couple, couple_pairs
 from maxmargin.solvers.soft.messages import has_only_pairs
 from maxmargin.solvers.soft.single import is_single, single_dual_point, single_hinges, visit_single
 from maxmargin.solvers.soft.state import BoundRules, Dual, Room, Rules
-from maxmargin.solvers.soft.structured import ATOMS, agreeing, hold, hold_truth, overlapping
+from maxmargin.solvers.soft.structured import ATOMS, hold, hold_truth, overlapping
+from maxmargin.solvers.soft.structured_bounds import agreeing
 from maxmargin.solvers.soft.visits import visit_examples
 
 #: Block gap over the cost of repair that a run steers to, and how far off it may be: from 1 to 9 all do about equally well.
