@@ -473,10 +473,10 @@ def _relabel(task: Any, room: Any, m: int, v: int) -> bool:
     for k in range(_local_scores(task, room, m, v, -1, local, 0)):
         if local[k] > local[best]:
             best = k
-    gains = _gains(local[best], local[trial[v]])
-    if gains:
-        trial[v] = best
-    return gains
+    if not _gains(local[best], local[trial[v]]):
+        return False
+    trial[v] = best
+    return True
 
 
 @inner
