@@ -86,11 +86,13 @@ from maxmargin.inference.dual_steps import (
     Room,
     Task,
     bound_round,
+    example_at,
     largest_of,
     message,
     soft_sweep,
     soften,
     start,
+    variable_at,
 )
 from maxmargin.inference.rounding import improve
 from maxmargin.jit import Struct, inner, kernel
@@ -290,13 +292,10 @@ def _descend(
 def _final_bound(task: Any, room: Any, m: int, tie: float, ambiguous: Any) -> float:
     """The bound from its definition, and which variables have no state that is best, alone, for it and all its factors."""
     g, rows, theta, lam, heard = task.graphs, task.plan.rows, room.theta, room.lam, room.heard
-    variables, v_kinds, incident, belief, spare = g.variables, g.variable_kinds, g.incident, room.belief, room.spare
-    s, first, tables = g.examples[m].structure, g.examples[m].variables, g.examples[m].tables
-    v0, f0, total = g.structures[s].variables, g.structures[s].factors, 0.0
-    for v in range(v0, g.structures[s + 1].variables):
-        n_states, state = v_kinds[variables[v].template].entries, variables[v].table
-        q0 = variables[v].neighbours
-        q1 = q0 + variables[v].degree
+    incident, belief, spare, first, total = g.incident, room.belief, room.spare, g.examples[m].variables, 0.0
+    v0, v1, f0, _, _, tables = example_at(g, m)
+    for v in range(v0, v1):
+        n_states, state, q0, q1 = variable_at(g, v)
         for k in range(n_states):
             belief[k] = theta[state + k]
         for q in range(q0, q1):
@@ -339,18 +338,14 @@ def _final_bound(task: Any, room: Any, m: int, tie: float, ambiguous: Any) -> fl
 def _decode(task: Any, room: Any, m: int) -> None:
     """Label variables in order: the best state given the labels so far and the messages from later variables."""
     g, rows, f_scores, trial = task.graphs, task.plan.rows, task.factor_scores, room.trial
-    variables, v_kinds, incident, theta, lam, belief = (
-        g.variables, g.variable_kinds, g.incident, room.theta, room.lam, room.belief,
-    )  # fmt: skip
-    s, tables, n = g.examples[m].structure, g.examples[m].tables, g.examples[m + 1].variables - g.examples[m].variables
-    v0, f0 = g.structures[s].variables, g.structures[s].factors
-    trial[:n] = -1
-    for v in range(n):
-        n_states, state = v_kinds[variables[v0 + v].template].entries, variables[v0 + v].table
-        q0 = variables[v0 + v].neighbours
+    incident, theta, lam, belief = g.incident, room.theta, room.lam, room.belief
+    v0, v1, f0, _, _, tables = example_at(g, m)
+    trial[: v1 - v0] = -1
+    for v in range(v1 - v0):
+        n_states, state, q0, q1 = variable_at(g, v0 + v)
         for k in range(n_states):
             belief[k] = theta[state + k]
-        for q in range(q0, q0 + variables[v0 + v].degree):
+        for q in range(q0, q1):
             if not rows[q].earlier:
                 # The sweep backwards has left what the later variables have to say.
                 for k in range(n_states):
@@ -427,11 +422,11 @@ def _clamp(g: Any, room: Any, c: int, v: int) -> int:
 def _score(task: Any, room: Any, m: int) -> Any:
     """Score of the labeling `trial` of example m."""
     g, v_scores, trial = task.graphs, task.variable_scores, room.trial
-    variables, structures, s = g.variables, g.structures, g.examples[m].structure
-    v0, states, tables, total = structures[s].variables, g.examples[m].states, g.examples[m].tables, 0.0
-    for v in range(structures[s + 1].variables - v0):
-        total += v_scores[states + variables[v0 + v].table + trial[v]]
-    for c in range(structures[s].factors, structures[s + 1].factors):
+    v0, v1, f0, f1, states, tables = example_at(g, m)
+    total = 0.0
+    for v in range(v1 - v0):
+        total += v_scores[states + g.variables[v0 + v].table + trial[v]]
+    for c in range(f0, f1):
         total += _factor_score(task, room, c, tables)
     return total
 
@@ -478,10 +473,10 @@ def _relabel(task: Any, room: Any, m: int, v: int) -> bool:
     for k in range(_local_scores(task, room, m, v, -1, local, 0)):
         if local[k] > local[best]:
             best = k
-    gains = _gains(local[best], local[trial[v]])
-    if gains:
-        trial[v] = best
-    return gains
+    if not _gains(local[best], local[trial[v]]):
+        return False
+    trial[v] = best
+    return True
 
 
 @inner
@@ -515,16 +510,15 @@ def _gains(new: float, old: float) -> bool:
 def _local_scores(task: Any, room: Any, m: int, v: int, without: int, out: Any, to: int) -> Any:
     """Score of each state of a variable with the labels of the others, but for one factor; the number of states."""
     g, v_scores, trial = task.graphs, task.variable_scores, room.trial
-    variables, incident, s = g.variables, g.incident, g.examples[m].structure
-    v0, f0 = g.structures[s].variables, g.structures[s].factors
-    n_states, at = g.variable_kinds[variables[v0 + v].template].entries, g.examples[m].states + variables[v0 + v].table
-    q0, label = variables[v0 + v].neighbours, trial[v]
+    incident, label = g.incident, trial[v]
+    v0, _, f0, _, states, tables = example_at(g, m)
+    n_states, state, q0, q1 = variable_at(g, v0 + v)
     for k in range(n_states):
-        out[to + k] = v_scores[at + k]
+        out[to + k] = v_scores[states + state + k]
         trial[v] = k
-        for q in range(q0, q0 + variables[v0 + v].degree):
+        for q in range(q0, q1):
             c = f0 + incident[q].factor
             if c != without:
-                out[to + k] += _factor_score(task, room, c, g.examples[m].tables)
+                out[to + k] += _factor_score(task, room, c, tables)
     trial[v] = label
     return n_states

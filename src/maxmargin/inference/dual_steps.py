@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.inference.trees import max_columns, max_rows
 from maxmargin.jit import Struct, inner
 from maxmargin.problems.layout import GraphArrays, record_type
 from maxmargin.problems.structured import structured_max_marginals, structured_score, work_size
@@ -86,23 +87,52 @@ class Room(Struct):
 
 
 @inner
+def example_at(g: Any, m: int) -> tuple[int, int, int, int, int, int]:
+    """The first variable and the end, the first factor and the end, and where its states and tables begin."""
+    examples, structures, s = g.examples, g.structures, g.examples[m].structure
+    v0, v1, f0, f1 = (
+        structures[s].variables,
+        structures[s + 1].variables,
+        structures[s].factors,
+        structures[s + 1].factors,
+    )
+    return v0, v1, f0, f1, examples[m].states, examples[m].tables
+
+
+@inner
+def variable_at(g: Any, v: int) -> tuple[int, int, int, int]:
+    """The number of states, the first of them, the first row and the end."""
+    variables, q = g.variables, g.variables[v].neighbours
+    n_states = g.variable_kinds[variables[v].template].entries
+    return n_states, variables[v].table, q, q + variables[v].degree
+
+
+@inner
+def _best_of(belief: Any, n_states: int) -> tuple[float, bool]:
+    """The largest belief, and whether any is -inf."""
+    top, dead = -np.inf, False
+    for k in range(n_states):
+        dead = dead or belief[k] == -np.inf
+        top = max(top, belief[k])
+    return top, dead
+
+
+@inner
 def start(task: Any, room: Any, m: int) -> tuple[float, float]:
     """Scores of the variables, with factors of one variable among them, and no messages.
 
     Returns the largest finite score, and 1 + the sum of the logarithms of all numbers of (joint) states.
     """
     g, rows, v_scores, f_scores = task.graphs, task.plan.rows, task.variable_scores, task.factor_scores
-    variables, factors, incident, v_kinds, kinds = g.variables, g.factors, g.incident, g.variable_kinds, g.factor_kinds
-    theta, lam, own = room.theta, room.lam, room.own
-    s, states, tables = g.examples[m].structure, g.examples[m].states, g.examples[m].tables
-    f0 = g.structures[s].factors
+    factors, incident, kinds, theta, lam, own = g.factors, g.incident, g.factor_kinds, room.theta, room.lam, room.own
+    v0, v1, f0, f1, states, tables = example_at(g, m)
     size, entropy = 0.0, 1.0
-    for v in range(g.structures[s].variables, g.structures[s + 1].variables):
-        n_states, state, q0 = v_kinds[variables[v].template].entries, variables[v].table, variables[v].neighbours
+    for v in range(v0, v1):
+        n_states, state, q0, q1 = variable_at(g, v)
         entropy += np.log(n_states)
         for k in range(n_states):
             theta[state + k] = v_scores[states + state + k]
-        for q in range(q0, q0 + variables[v].degree):
+        for q in range(q0, q1):
             if rows[q].kind == SINGLE:
                 t, at = factors[f0 + incident[q].factor].template, tables + incident[q].table
                 for k in range(n_states):
@@ -116,13 +146,13 @@ def start(task: Any, room: Any, m: int) -> tuple[float, float]:
         for k in range(n_states):
             if theta[state + k] > -np.inf:
                 size = max(size, abs(theta[state + k]))
-        for q in range(q0, q0 + variables[v].degree):
+        for q in range(q0, q1):
             for k in range(n_states):
                 lam[incident[q].delta + k] = 0.0 if theta[state + k] > -np.inf else -np.inf
-    for c in range(f0, g.structures[s + 1].factors):
-        at = tables + factors[c].table
-        entropy += np.log(kinds[factors[c].template].entries)
-        for y in range(at, at + kinds[factors[c].template].entries):
+    for c in range(f0, f1):
+        at, entries = tables + factors[c].table, kinds[factors[c].template].entries
+        entropy += np.log(entries)
+        for y in range(at, at + entries):
             if f_scores[y] > -np.inf:
                 size = max(size, abs(f_scores[y]))
     return size, entropy
@@ -142,17 +172,13 @@ def bound_round(task: Any, room: Any, m: int) -> Any:
 @inner
 def _sweep(task: Any, room: Any, m: int, forward: bool) -> Any:
     """Visit all variables in one order; the bound, since all factors end with 0 as their largest score."""
-    g, rows, share = task.graphs, task.plan.rows, task.plan.share
-    variables, v_kinds, incident = g.variables, g.variable_kinds, g.incident
+    g, rows, share, incident = task.graphs, task.plan.rows, task.plan.share, task.graphs.incident
     theta, lam, heard, belief = room.theta, room.lam, room.heard, room.belief
-    s, tables = g.examples[m].structure, g.examples[m].tables
-    v0, v1, f0 = g.structures[s].variables, g.structures[s + 1].variables, g.structures[s].factors
+    v0, v1, f0, _, _, tables = example_at(g, m)
     total = 0.0
     for step in range(v1 - v0):
         v = v0 + step if forward else v1 - 1 - step
-        n_states, state = v_kinds[variables[v].template].entries, variables[v].table
-        q0 = variables[v].neighbours
-        q1 = q0 + variables[v].degree
+        n_states, state, q0, q1 = variable_at(g, v)
         for k in range(n_states):
             belief[k] = theta[state + k]
         for q in range(q0, q1):
@@ -165,10 +191,7 @@ def _sweep(task: Any, room: Any, m: int, forward: bool) -> Any:
                 for k in range(n_states):
                     if theta[state + k] > -np.inf:
                         belief[k] -= lam[to + k]
-        top, dead = -np.inf, False
-        for k in range(n_states):
-            dead = dead or belief[k] == -np.inf
-            top = max(top, belief[k])
+        top, dead = _best_of(belief, n_states)
         if top == -np.inf:
             return -np.inf
         total += top
@@ -190,12 +213,12 @@ def _sweep(task: Any, room: Any, m: int, forward: bool) -> Any:
 @inner
 def _bury(g: Any, room: Any, v: int) -> None:
     """Forbid the states that no allowed labeling has, in the variable and in all its factors."""
-    variables, incident, belief, theta, lam = g.variables, g.incident, room.belief, room.theta, room.lam
-    q0 = variables[v].neighbours
-    for k in range(g.variable_kinds[variables[v].template].entries):
+    incident, belief, theta, lam = g.incident, room.belief, room.theta, room.lam
+    n_states, state, q0, q1 = variable_at(g, v)
+    for k in range(n_states):
         if belief[k] == -np.inf:
-            theta[variables[v].table + k] = -np.inf
-            for q in range(q0, q0 + variables[v].degree):
+            theta[state + k] = -np.inf
+            for q in range(q0, q1):
                 lam[incident[q].delta + k] = -np.inf
 
 
@@ -215,9 +238,9 @@ def message(task: Any, room: Any, q: int, n_states: int, tables: int, f0: int) -
         heard[to] = max(f_scores[at] + zero, f_scores[at + 3 - stride] + one)
         heard[to + 1] = max(f_scores[at + stride] + zero, f_scores[at + 3] + one)
     elif stride == 1:
-        _max_columns(f_scores[at : at + n_states * n_other], lam[other : other + n_other], heard[to : to + n_states])
+        max_columns(f_scores[at : at + n_states * n_other], lam[other : other + n_other], heard[to : to + n_states])
     else:
-        _max_rows(f_scores[at : at + n_states * n_other], lam[other : other + n_other], heard[to : to + n_states])
+        max_rows(f_scores[at : at + n_states * n_other], lam[other : other + n_other], heard[to : to + n_states])
 
 
 @inner
@@ -252,37 +275,6 @@ def _wide_message(task: Any, room: Any, q: int, n_states: int, tables: int, f0: 
     slot_max(table, 0, incident[q].outer, n_states, incident[q].stride, heard, to)
 
 
-@inner
-def _max_columns(table: Any, given: Any, out: Any) -> None:
-    """out[k] = max_i table[i, k] + given[i]; the inner loop is along rows, where it compiles to vector instructions."""
-    n = len(out)
-    for k in range(n):
-        out[k] = -np.inf
-    for i in range(len(given)):
-        row = table[i * n : i * n + n]
-        add = given[i]
-        for k in range(n):
-            value = row[k] + add
-            out[k] = value if value > out[k] else out[k]
-
-
-@inner
-def _max_rows(table: Any, given: Any, out: Any) -> None:
-    """out[k] = max_i table[k, i] + given[i]; four running maxima, since one would wait for itself at every step."""
-    n = len(given)
-    for k in range(len(out)):
-        row = table[k * n : k * n + n]
-        a = b = c = d = -np.inf
-        for i in range(0, n - 3, 4):
-            a = max(a, row[i] + given[i])
-            b = max(b, row[i + 1] + given[i + 1])
-            c = max(c, row[i + 2] + given[i + 2])
-            d = max(d, row[i + 3] + given[i + 3])
-        for i in range(n - n % 4, n):
-            a = max(a, row[i] + given[i])
-        out[k] = max(max(a, b), max(c, d))
-
-
 # ------------------------------------------------------------------------------------------------------- smoothing
 
 
@@ -290,8 +282,9 @@ def _max_rows(table: Any, given: Any, out: Any) -> None:
 def soften(task: Any, room: Any, m: int, temperature: float) -> None:
     """Fill `soft` with exp(score / temperature) of all tables, relative to the largest of each, which `most` keeps."""
     g, f_scores, soft, most = task.graphs, task.factor_scores, room.soft, room.most
-    factors, kinds, s, tables = g.factors, g.factor_kinds, g.examples[m].structure, g.examples[m].tables
-    for c in range(g.structures[s].factors, g.structures[s + 1].factors):
+    factors, kinds = g.factors, g.factor_kinds
+    _, _, f0, f1, _, tables = example_at(g, m)
+    for c in range(f0, f1):
         t = factors[c].template
         if kinds[t].kind == TABLE:
             at, n = factors[c].table, kinds[t].entries
@@ -307,14 +300,11 @@ def soft_sweep(task: Any, room: Any, m: int, temperature: float, forward: bool) 
     g, rows, theta, lam, heard, belief = (
         task.graphs, task.plan.rows, room.theta, room.lam, room.heard, room.belief,
     )  # fmt: skip
-    variables, v_kinds, incident = g.variables, g.variable_kinds, g.incident
-    s, tables = g.examples[m].structure, g.examples[m].tables
-    v0, v1, f0 = g.structures[s].variables, g.structures[s + 1].variables, g.structures[s].factors
+    incident = g.incident
+    v0, v1, f0, _, _, tables = example_at(g, m)
     for step in range(v1 - v0):
         v = v0 + step if forward else v1 - 1 - step
-        n_states, state = v_kinds[variables[v].template].entries, variables[v].table
-        q0 = variables[v].neighbours
-        q1 = q0 + variables[v].degree
+        n_states, state, q0, q1 = variable_at(g, v)
         for k in range(n_states):
             belief[k] = theta[state + k]
         parts = 1.0
@@ -329,10 +319,7 @@ def soft_sweep(task: Any, room: Any, m: int, temperature: float, forward: bool) 
                 for k in range(n_states):
                     if theta[state + k] > -np.inf:
                         belief[k] -= lam[to + k]
-        top, dead = -np.inf, False
-        for k in range(n_states):
-            dead = dead or belief[k] == -np.inf
-            top = max(top, belief[k])
+        top, dead = _best_of(belief, n_states)
         if top == -np.inf:
             return
         for q in range(q0, q1):

@@ -249,9 +249,9 @@ def max_product_one(
         if steps[q].end - parent == 2:
             below, n_below = ends[parent + 1].state, ends[parent + 1].states
             if stride == 1:
-                _max_columns(f_scores[at : at + size], up[below : below + n_below], heard)
+                max_columns(f_scores[at : at + size], up[below : below + n_below], heard)
             else:
-                _max_rows(f_scores[at : at + size], up[below : below + n_below], heard)
+                max_rows(f_scores[at : at + size], up[below : below + n_below], heard)
         else:
             for y in range(size):
                 table[y] = f_scores[at + y]
@@ -291,7 +291,7 @@ def max_product_one(
 
 
 @inner
-def _max_columns(table: Any, child: Any, out: Any) -> None:
+def max_columns(table: Any, child: Any, out: Any) -> None:
     """out[k] = max_i table[i, k] + child[i]; the inner loop is along rows, where it compiles to vector instructions.
 
     Two rows at a time halve the traffic of `out`. Of an odd number the first row stands alone; of an even number it
@@ -310,7 +310,7 @@ def _max_columns(table: Any, child: Any, out: Any) -> None:
 
 
 @inner
-def _max_rows(table: Any, child: Any, out: Any) -> None:
+def max_rows(table: Any, child: Any, out: Any) -> None:
     """out[k] = max_i table[k, i] + child[i]; four running maxima, since one would wait for itself at every step."""
     n = len(child)
     for k in range(len(table) // n):
