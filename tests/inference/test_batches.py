@@ -217,3 +217,18 @@ def test_a_sequential_engine_gets_its_examples_in_order_and_in_one_thread():
     predict(graphs, np.zeros(graphs.n_weights), recorder, n_jobs=2, chunk_bytes=1)
     sizes = np.diff(graphs.example_states) + np.diff(graphs.example_tables)
     np.testing.assert_array_equal(recorder.sizes, sizes)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_errors_name_the_example_of_the_whole_batch(n_jobs):
+    rng = np.random.default_rng(3)
+    graphs = random_problem(rng, kind="forest", n_examples=40)
+    scores = graphs.scores(rng.normal(size=graphs.n_weights))
+    scores.variables[graphs.example_states[37]] = np.nan
+    with pytest.raises(DataError, match="^Example 37 has a score of NaN") as caught:
+        maximise(graphs, scores, Trees(), n_jobs)
+    assert caught.value.example == 37
+    part = graphs.take([5, 37, 2]).slice(1, 3)
+    assert [part.number_of(m) for m in range(2)] == [37, 2]
+    with pytest.raises(DataError, match="^Example 37 has a score of NaN"):
+        Trees().maximise(part, Scores(np.full(part.example_states[-1], np.nan), np.zeros(part.example_tables[-1])))

@@ -110,9 +110,11 @@ class BranchAndBound:
         with _room(graphs) as room:
             m, gap = _search(graphs.arrays.examples, network(graphs), room, *scores, self.limit, labels, visited)
         if m >= 0:
+            number, n = graphs.number_of(m), int(np.diff(graphs.example_variables)[m])
             raise TooLargeError(
-                f"Example {m} with its {int(np.diff(graphs.example_variables)[m])} labels took more than {self.limit} "
-                f"nodes of branch and bound; its best score is still open by {gap:.3g}."
+                f"Example {number} with its {n} labels took more than {self.limit} nodes of branch and bound; its best score is "
+                f"still open by {gap:.3g}.",
+                example=number,
             )
         return exact_result(graphs, scores, labels), visited
 

@@ -104,7 +104,7 @@ class Exhaustive:
         # A picture's number of labelings has too many digits to be written, or even worked out.
         digits = math.fsum(map(math.log10, n_states))
         shown = str(math.prod(n_states)) if digits < 15 else f"about 10^{math.floor(digits + 1e-9)}"
-        return f"Example {m} has {shown} joint states; exhaustive search tries at most {self.limit}."
+        return f"Example {graphs.number_of(m)} has {shown} joint states; exhaustive search tries at most {self.limit}."
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find the best labeling of every example; the first in C order if several are best."""

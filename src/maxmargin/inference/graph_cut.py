@@ -191,7 +191,7 @@ def refusal_of(graphs: FactorGraphs, faults: dict[int, str], who: str) -> str | 
         wrong = np.flatnonzero(np.isin(graphs.structure_of, list(faults)))
         if len(wrong):
             m = int(wrong[0])
-            return f"Example {m}: {faults[int(graphs.structure_of[m])]}"
+            return f"Example {graphs.number_of(m)}: {faults[int(graphs.structure_of[m])]}"
     a = graphs.arrays
     for side, fixed, starts in (
         ("variable", a.variable_scores, graphs.example_states),
@@ -200,7 +200,7 @@ def refusal_of(graphs: FactorGraphs, faults: dict[int, str], who: str) -> str | 
         forbidden = np.flatnonzero(np.isneginf(fixed))
         if len(forbidden):
             m = int(np.searchsorted(starts, forbidden[0], side="right") - 1)
-            return f"Example {m}: a {side} has a score of -inf; {who} take finite scores only."
+            return f"Example {graphs.number_of(m)}: a {side} has a score of -inf; {who} take finite scores only."
     return None
 
 
@@ -219,7 +219,8 @@ def finite_scores(engine: Engine, graphs: FactorGraphs, scores: Scores, who: str
         values = given[starts[first] : starts[first + 1]]
         if not (np.isfinite(values) | np.isneginf(values)).all():
             raise_infeasible(graphs, scores, first)
-    raise DataError(f"Example {first} has a score of -inf; {who} take finite scores only.")
+    number = graphs.number_of(first)
+    raise DataError(f"Example {number} has a score of -inf; {who} take finite scores only.", example=number)
 
 
 def structure_faults(

@@ -98,7 +98,7 @@ class Trees:
         if structured is not None or graphs.is_forest:
             return structured
         cyclic = np.flatnonzero(~forests(graphs)[graphs.structure_of])
-        return f"The trees engine needs graphs without cycles, but the graph of example {cyclic[0]} has a cycle."
+        return f"The trees engine needs graphs without cycles, but the graph of example {graphs.number_of(int(cyclic[0]))} has a cycle."
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find the best labeling of every example by max-product."""

@@ -215,7 +215,7 @@ class FactorGraphs:
         m, c = found
         template = self.factor_templates[self.structures[self.structure_of[m]].factor_templates[c]]
         return (
-            f"Example {m}: factor {c} is a {template.name} factor over {template.arity} variables; "
+            f"Example {self.number_of(m)}: factor {c} is a {template.name} factor over {template.arity} variables; "
             f'"{engine}" takes factors with tables only.'
         )
 
