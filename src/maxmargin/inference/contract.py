@@ -20,14 +20,15 @@ Messages, orders and whatever else depends on the shapes of graphs alone is comp
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError
+from maxmargin.parallel.pool import Pool
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 
 T = TypeVar("T")
@@ -209,17 +210,10 @@ def room_per_structures(make: Callable[[FactorGraphs], T]) -> Callable[[FactorGr
     """Keep room to work in with the structures; each call of an engine borrows its own, since making it may take longer."""
 
     @once_per_structures
-    def idle(graphs: FactorGraphs) -> list[T]:
-        return []
+    def pool(graphs: FactorGraphs) -> Pool[T]:
+        return Pool()
 
-    @contextmanager
-    def borrow(graphs: FactorGraphs) -> Iterator[T]:
-        rooms = idle(graphs)
-        try:
-            room = rooms.pop()
-        except IndexError:
-            room = make(graphs)
-        yield room
-        rooms.append(room)
+    def borrow(graphs: FactorGraphs) -> AbstractContextManager[T]:
+        return pool(graphs).borrow(lambda: make(graphs))
 
     return borrow

@@ -38,6 +38,7 @@ from maxmargin.inference.contract import (
     exact_result,
     once_per_structures,
     raise_infeasible,
+    room_per_structures,
 )
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
@@ -86,6 +87,12 @@ class TreeRoom(Struct):
         )
 
 
+@room_per_structures
+def tree_room(graphs: FactorGraphs) -> TreeRoom:
+    """Room for the messages of one example of a batch."""
+    return TreeRoom.of(graphs.arrays.largest)
+
+
 class Trees:
     """Message passing from the leaves to the roots and back; exact on forests."""
 
@@ -98,14 +105,15 @@ class Trees:
         if structured is not None or graphs.is_forest:
             return structured
         cyclic = np.flatnonzero(~forests(graphs)[graphs.structure_of])
-        return f"The trees engine needs graphs without cycles, but the graph of example {graphs.number_of(int(cyclic[0]))} has a cycle."
+        number = graphs.number_of(int(cyclic[0]))
+        return f"The trees engine needs graphs without cycles, but the graph of example {number} has a cycle."
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find the best labeling of every example by max-product."""
         scores = self._check(graphs, scores)
         labels, a = np.empty(len(graphs.labels), np.int32), graphs.arrays
-        room = TreeRoom.of(a.largest)
-        _max_product(schedule(graphs), room, a.examples, scores.variables, scores.factors, labels)
+        with tree_room(graphs) as room:
+            _max_product(schedule(graphs), room, a.examples, scores.variables, scores.factors, labels)
         return exact_result(graphs, scores, labels)
 
     def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
@@ -113,10 +121,10 @@ class Trees:
         temperature = check_temperature(temperature)
         scores = self._check(graphs, scores)
         out = Marginals(np.empty(len(scores.variables)), np.empty(len(scores.factors)), np.empty(graphs.n_examples))
-        room = TreeRoom.of(graphs.arrays.largest)
-        failed = _sum_product(
-            schedule(graphs), room, graphs.arrays.examples, scores.variables, scores.factors, temperature, *out
-        )
+        with tree_room(graphs) as room:
+            failed = _sum_product(
+                schedule(graphs), room, graphs.arrays.examples, scores.variables, scores.factors, temperature, *out
+            )
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return out

@@ -10,8 +10,6 @@ has found before. Numba compiles a kernel once for each type of oracle that it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -119,25 +117,6 @@ def workspace(largest: Largest, room: Any = None, weights: tuple[Any, Any] | Non
         np.empty(tables), np.zeros(states), np.zeros(tables), np.empty(largest.variables, np.int32),
         t_v, t_f, Room(0) if room is None else room,
     )  # fmt: skip
-
-
-class Workspaces:
-    """Workspaces that threads borrow, each for one call of a kernel: making one costs more than a look at a few examples."""
-
-    def __init__(self, make: Callable[[], Work]) -> None:
-        self.make = make
-        self.idle: list[Work] = []
-
-    @contextmanager
-    def borrow(self) -> Iterator[Work]:
-        """A workspace that nobody else has."""
-        try:
-            work = self.idle.pop()
-        except IndexError:
-            work = self.make()
-        yield work
-        # Not after an exception: what is zero between uses may not be.
-        self.idle.append(work)
 
 
 # ------------------------------------------------------------------------------------------------------- kernels

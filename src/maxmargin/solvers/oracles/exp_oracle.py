@@ -32,6 +32,7 @@ the less there is to do. *Other graphs* are asked of an engine, a piece of the b
 from __future__ import annotations
 
 import itertools
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -43,12 +44,13 @@ from maxmargin.inference.choice import choose_marginals
 from maxmargin.inference.contract import check_temperature
 from maxmargin.inference.trees import TreeRoom, schedule, sum_product_one
 from maxmargin.jit import inner, kernel
+from maxmargin.parallel.pool import Pool
 from maxmargin.parallel.threads import map_shards, pause
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.statistics import project_example
 from maxmargin.problems.templates import Template
 from maxmargin.solvers.oracles.chain_marginals import add_chain_marginals, chain_of
-from maxmargin.solvers.oracles.compiled import Workspaces, fill_tables, marginals_plane, minus_truth, workspace
+from maxmargin.solvers.oracles.compiled import Work, fill_tables, marginals_plane, minus_truth, workspace
 from maxmargin.solvers.oracles.expectations import add_one_row, add_side, template_scores
 from maxmargin.solvers.oracles.graph_oracle import row_entries
 
@@ -122,8 +124,7 @@ class FactorGraphExpOracle:
             problem = problem.without_losses()
         self.problem = problem
         self.features = problem.variable_features.arrays, problem.factor_features.arrays
-        largest = problem.arrays.largest
-        self.workspaces = Workspaces(lambda: workspace(largest, TreeRoom.of(largest)))
+        self._works: Pool[Work] = Pool()
         if isinstance(chosen, str) and chosen == "auto":
             self.engine, self.reason = choose_marginals(problem)
         else:
@@ -147,7 +148,7 @@ class FactorGraphExpOracle:
         if self.chain is not None:
             self._chains(nothing, *w, 1.0, w, np.empty(0))
         elif self.compiled:
-            with self.workspaces.borrow() as work:
+            with self.workspace() as work:
                 add_tree_marginals(problem.batch, *w, self.schedule, work, 1.0, nothing, *w, np.empty(0))
         flatten(np.zeros((1, 0, 1)), 0, 1.0, np.empty(0))
 
@@ -174,7 +175,7 @@ class FactorGraphExpOracle:
                 return self._by_engine(begin, end, (w_v, w_f), temperature, out, values)
             if self.chain is not None:
                 return self._chains(chosen, w_v, w_f, temperature, out, values)
-            with self.workspaces.borrow() as work:
+            with self.workspace() as work:
                 return float(
                     add_tree_marginals(p.batch, w_v, w_f, self.schedule, work, temperature, chosen, *out, values)
                 )
@@ -190,6 +191,11 @@ class FactorGraphExpOracle:
         flatten(self.sums[0], len(w_v) - p.variable_features.shape[1], 1.0 / self.n_examples, psi[:cut])
         flatten(self.sums[1], len(w_f) - p.factor_features.shape[1], 1.0 / self.n_examples, psi[cut:])
         return MeanMarginals(psi, ell, values)
+
+    def workspace(self) -> AbstractContextManager[Work]:
+        """Room for a shard."""
+        largest = self.problem.arrays.largest
+        return self._works.borrow(lambda: workspace(largest, TreeRoom.of(largest)))
 
     def radius(self) -> float:
         """A bound from above on the norms of all psi_m(y), from those of the feature rows; exact with a single variable."""
@@ -213,7 +219,7 @@ class FactorGraphExpOracle:
             part = p.slice(begin, stop)
             scores = part.scores_of(working, loss_augmented=True)
             found = self.engine.marginals(part, scores, temperature)
-            with self.workspaces.borrow() as work:
+            with self.workspace() as work:
                 ell += add_marginals(part.batch, work, found.variables, found.factors, *out)
             values[begin:stop] = found.log_partition - part.labeling_scores(scores, part.labels)
             begin = stop

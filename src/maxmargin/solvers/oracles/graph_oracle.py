@@ -8,6 +8,7 @@ its score: labelings bound the exact problem from below, and the bounds do so fr
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from maxmargin.inference.contract import MapResult, Relaxed
 from maxmargin.inference.graph_cut import network
 from maxmargin.inference.trees import schedule
 from maxmargin.jit import kernel
+from maxmargin.parallel.pool import Pool
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.features import Features
 from maxmargin.problems.statistics import n_groups, plane_of_labels, project_example
@@ -28,7 +30,7 @@ from maxmargin.solvers.oracles.compiled import (
     CutOracle,
     Given,
     TreeOracle,
-    Workspaces,
+    Work,
     find_plane,
     marginals_plane,
     workspace,
@@ -62,10 +64,12 @@ class GraphOracle:
             self.compiled = tree_oracle(problem)
         elif self.engine.name == "graph_cut":
             self.compiled = CutOracle(network(problem))
-        largest = problem.arrays.largest
-        self.workspaces = Workspaces(
-            lambda: workspace(largest, None if self.compiled is None else self.compiled.room(largest))
-        )
+        self._works: Pool[Work] = Pool()
+
+    def workspace(self) -> AbstractContextManager[Work]:
+        """Room for a call of a compiled loop with this oracle."""
+        largest, compiled = self.problem.arrays.largest, self.compiled
+        return self._works.borrow(lambda: workspace(largest, None if compiled is None else compiled.room(largest)))
 
     @property
     def view_work(self) -> float:
@@ -89,7 +93,7 @@ class GraphOracle:
         if len(examples) == 0:
             return found
         if self.compiled is not None:
-            with self.workspaces.borrow() as work:
+            with self.workspace() as work:
                 ask(p.batch, w_v, w_f, self.compiled, work, examples, found)
             return found
         part = p.take(examples)

@@ -202,7 +202,7 @@ class GraphJointOracle(JointOracle):
         nothing = self.cache(1)
         oracle = self.oracle.graph.compiled or NOTHING_GIVEN
         none, turn = np.empty(0, np.int64), Turn(0, 0, np.empty(0, np.int32), np.empty(0))
-        with self.oracle.graph.workspaces.borrow() as work:
+        with self.oracle.graph.workspace() as work:
             u = self.split(np.zeros(self.size))
             remember(problem.batch, *u, oracle, work, nothing, self.blocks, none, turn)
 
@@ -222,7 +222,7 @@ class GraphJointOracle(JointOracle):
         """Ask about the examples from `first` to `end`, in a shard's segment; returns where that was full, or the end."""
         w_v, w_f = self.split(u)
         for chosen, oracle, known in self.oracle.answers(w_v, w_f, first, end):
-            with self.oracle.graph.workspaces.borrow() as work:
+            with self.oracle.graph.workspace() as work:
                 first += remember(self.problem.batch, w_v, w_f, oracle, work, cache, self.blocks, chosen, turn)
             if known is not None:
                 bounds[chosen] = known

@@ -122,7 +122,7 @@ class FactorGraphOracle:
         self.shards = list(itertools.pairwise(cuts))
         # Kernels are compiled before any clock starts: called with nothing to do.
         w, nothing = problem.working_weights(), np.empty(0, np.int64)
-        with self.graph.workspaces.borrow() as room:
+        with self.graph.workspace() as room:
             add_planes(problem.batch, *w, self.graph.compiled or NOTHING_GIVEN, room, nothing, *w, np.empty(0))
 
     def mean_plane(self, w: NDArray[np.float64], threads: int) -> MeanPlane:
@@ -134,7 +134,7 @@ class FactorGraphOracle:
             out, ell = p.working_weights(), 0.0
             for chosen, oracle, bounds in self.answers(w_v, w_f, begin, end):
                 at = hinges[chosen[0] : chosen[-1] + 1]
-                with self.graph.workspaces.borrow() as work:
+                with self.graph.workspace() as work:
                     ell += add_planes(p.batch, w_v, w_f, oracle, work, chosen, *out, at)
                 if bounds is not None:
                     at[:] = bounds
