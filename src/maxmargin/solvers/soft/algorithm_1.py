@@ -69,15 +69,10 @@ def _score_member(side: Any, m: int, s: int, a: int, weights: Any, z: Any) -> tu
 @inner
 def _variable_scores(g: Any, dual: Any, room: Any, m: int, v: int, first: int, rho: float) -> None:
     """theta_i = loss + w.phi_i + sum_c delta_ci, into value."""
-    kind, incident, blocks, scores, mu = (
-        g.variable_kinds[g.variables[v].template],
-        g.incident,
-        g.variable_block,
-        g.variable_scores,
-        dual.mu,
-    )
-    value, delta, z, start, size = room.value, room.delta, room.z, kind.start, kind.entries
-    here, degree, edge = g.examples[m].states + g.variables[v].table, g.variables[v].degree, g.variables[v].neighbours
+    variable, incident, blocks, scores, mu = g.variables[v], g.incident, g.variable_block, g.variable_scores, dual.mu
+    value, delta, z, kind = room.value, room.delta, room.z, g.variable_kinds[variable.template]
+    start, size, degree, edge = kind.start, kind.entries, variable.degree, variable.neighbours
+    here = g.examples[m].states + variable.table
     for k in range(size):
         delta[k] = -degree * mu[here + k]
     for e in range(edge, edge + degree):
@@ -94,22 +89,18 @@ def _variable_scores(g: Any, dual: Any, room: Any, m: int, v: int, first: int, r
 @inner
 def _factor_scores(g: Any, dual: Any, room: Any, m: int, c: int, first: int, rho: float) -> None:
     """theta_c = w.phi_c - sum_i delta_ci, into value."""
-    kind, slots, blocks, scores, mu = (
-        g.factor_kinds[g.factors[c].template],
-        g.slots,
-        g.factor_block,
-        g.factor_scores,
-        dual.mu,
-    )
-    value, delta, z, start, at = room.value, room.delta, room.z, kind.start, g.factors[c].neighbours
-    here, v0 = g.examples[m].tables + g.factors[c].table, g.structures[g.examples[m].structure].variables
+    factor, blocks, scores, mu, value, delta, z = (
+        g.factors[c], g.factor_block, g.factor_scores, dual.mu, room.value, room.delta, room.z,
+    )  # fmt: skip
+    kind, at, here = g.factor_kinds[factor.template], factor.neighbours, g.examples[m].tables + factor.table
+    start, v0 = kind.start, g.structures[g.examples[m].structure].variables
     for y in range(kind.entries):
         b = blocks[start + y]
         value[y] = g.factor_fixed[start + y] + (z[b - first] if b >= 0 else 0.0)
         if len(scores) > 0:
             value[y] += scores[here + y]
     for j in range(kind.arity):
-        slot = slots[kind.slots + j]
+        slot = g.slots[kind.slots + j]
         state = g.examples[m].states + g.variables[v0 + g.scope[at + j]].table
         for k in range(slot.states):
             delta[k] = -mu[state + k]
