@@ -189,7 +189,7 @@ def batch(grammar, sentences, gold=None):
         ends.astype(np.int64),
         np.concatenate([np.empty(0, np.int32), *sentences]).astype(np.int32),
         np.array(starts, np.int64),
-        np.array(rows, BRACKET),
+        np.array(rows, BRACKET).view(np.recarray),
     )
 
 

@@ -64,7 +64,7 @@ where sweeps had proved the optimum in 50. The price is a max-marginal a visit, 
 Complexity
 ----------
 A round costs two passes over each table and variable of its scope. Tables are read where they are; memory is a few
-numbers per state and message of the largest example, and, with smoothing, a copy of its tables.
+numbers per state and message of the largest example and a copy of its tables, kept for the next call.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ from maxmargin.inference.dual_steps import (
     variable_at,
 )
 from maxmargin.inference.rounding import improve
-from maxmargin.jit import Struct, inner, kernel
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import joint_state, records
 from maxmargin.problems.structured import structured_max, structured_max_marginals, structured_score
@@ -112,14 +112,6 @@ WORTHWHILE = 1e-4
 SOFT_ROUNDS = 10
 #: Best states this close to each other, relative to the scores, are ties.
 TIED = 1e-6
-
-
-class Limits(Struct):
-    """When to stop; as in `DualDecomposition`."""
-
-    max_rounds: int
-    tol: float
-    smoothing: int
 
 
 class DualDecomposition:
@@ -159,17 +151,21 @@ class DualDecomposition:
         forbidden has the value -inf; an example is infeasible only if the bound says so.
         """
         scores = check_numbers(graphs, scores)
-        task, room = Task(graphs.arrays, _plan(graphs), *scores), Room.of(graphs.arrays, self.smoothing > 0)
+        task, idle = Task(graphs.arrays, _plan(graphs), *scores), _idle_rooms(graphs)
+        try:
+            room = idle.pop()
+        except IndexError:
+            room = Room.of(graphs.arrays)
         labels, ambiguous = np.empty(len(graphs.labels), np.int32), np.empty(len(graphs.labels), np.bool_)
         bounds, scales = np.empty(graphs.n_examples), np.empty(graphs.n_examples)
-        limits = Limits(self.max_rounds, self.tol, self.smoothing)
-        failed = _solve(task, room, limits, labels, bounds, scales, ambiguous)
+        failed = _solve(task, room, self.max_rounds, self.tol, self.smoothing, labels, bounds, scales, ambiguous)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         if graphs.has_structured:
             _improve_structured(task, room, labels)
         else:
             improve(graphs.arrays, scores.variables, scores.factors, labels)
+        idle.append(room)
         values = graphs.labeling_scores(scores, labels)
         certified = bounds - values <= CERTIFIED * scales
         ambiguous[np.repeat(certified, np.diff(graphs.example_variables))] = False
@@ -185,6 +181,12 @@ class DualDecomposition:
 
 def _is_number(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
+
+
+@once_per_structures
+def _idle_rooms(graphs: FactorGraphs) -> list[Room]:
+    """Rooms that nobody works in: to make one takes longer than a small example."""
+    return []
 
 
 @once_per_structures
@@ -228,11 +230,13 @@ def _plan(graphs: FactorGraphs) -> Plan:
 
 
 @kernel
-def _solve(task: Any, room: Any, limits: Any, labels: Any, bounds: Any, scales: Any, ambiguous: Any) -> int:
+def _solve(
+    task: Any, room: Any, max_rounds: int, tol: float, smoothing: int, labels: Any, bounds: Any, scales: Any, ambiguous: Any
+) -> int:  # fmt: skip
     """Bound, its scale and best labeling met of every example; the first example whose bound is -inf, or -1."""
     for m in range(len(bounds)):
         size, entropy = start(task, room, m)
-        bound, scale = _descend(task, room, m, limits, size, entropy, labels)
+        bound, scale = _descend(task, room, m, max_rounds, tol, smoothing, size, entropy, labels)
         if bound == -np.inf:
             return m
         bounds[m], scales[m] = min(bound, _final_bound(task, room, m, TIED * size, ambiguous)), scale
@@ -241,14 +245,13 @@ def _solve(task: Any, room: Any, limits: Any, labels: Any, bounds: Any, scales: 
 
 @inner
 def _descend(
-    task: Any, room: Any, m: int, limits: Any, size: float, entropy: float, labels: Any
+    task: Any, room: Any, m: int, max_rounds: int, tol: float, smoothing: int, size: float, entropy: float, labels: Any
 ) -> tuple[float, float]:
     """Lower the bound of an example by sweeps, with stages of smoothing between them; the bound and its scale."""
     examples, first_structured, trial = task.graphs.examples, task.plan.first_structured, room.trial
-    max_rounds, tol, s = limits.max_rounds, limits.tol, examples[m].structure
-    first, n = examples[m].variables, examples[m + 1].variables - examples[m].variables
+    s, first, n = examples[m].structure, examples[m].variables, examples[m + 1].variables - examples[m].variables
     least, best, scale = np.inf, -np.inf, size
-    number, decode_at, stage, final, temperature = 0, 1, 0, limits.smoothing == 0, 0.0
+    number, decode_at, stage, final, temperature = 0, 1, 0, smoothing == 0, 0.0
     while True:
         bound, before = np.inf, least
         while number < max_rounds:
@@ -277,7 +280,7 @@ def _descend(
         # If no allowed labeling is known, neither is the gap; the scores are on its scale.
         gap = least - best if best > -np.inf else scale
         gained = before - least if stage > 0 else np.inf
-        if stage == limits.smoothing or min(gap, gained) <= WORTHWHILE * scale:
+        if stage == smoothing or min(gap, gained) <= WORTHWHILE * scale:
             final = True
             continue
         temperature = 0.5 * temperature if stage > 0 else 2.0 * gap / entropy

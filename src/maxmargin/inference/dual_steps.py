@@ -57,7 +57,7 @@ class Room(Struct):
     belief: NDArray[np.float64]
     spare: NDArray[np.float64]
     given: NDArray[np.float64]
-    #: Tables as exponentials, and the largest entry of each, at the first message of its factor; empty without smoothing.
+    #: Tables as exponentials, and the largest entry of each, at the first message of its factor.
     soft: NDArray[np.float64]
     most: NDArray[np.float64]
     #: A table; of structured factors a number per state of the scope, scratch and labels.
@@ -71,13 +71,13 @@ class Room(Struct):
     trial: NDArray[np.int32]
 
     @classmethod
-    def of(cls, a: GraphArrays, smoothing: bool) -> Room:
+    def of(cls, a: GraphArrays) -> Room:
         """Room for the largest example."""
         largest, size = a.largest, work_size(a.largest)
         n, messages = largest.states, largest.deltas
         return cls(
             np.empty(n), np.empty(messages), np.empty(messages), np.empty(n), np.empty(n), np.empty(n),
-            np.empty(largest.tables if smoothing else 0), np.empty(messages), np.empty(largest.table), np.empty(largest.slots),
+            np.empty(largest.tables), np.empty(messages), np.empty(largest.table), np.empty(largest.slots),
             np.empty(largest.slots), np.empty(size), np.empty(size, np.int64), np.empty(largest.slots, np.int32),
             np.empty(largest.variables, np.int32),
         )  # fmt: skip

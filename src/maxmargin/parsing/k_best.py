@@ -29,6 +29,7 @@ CANDIDATE = short_record("rule", "split", "next")
 NEITHER, LEFT, RIGHT = range(-1, 2)
 #: A derivation that is wanted.
 WANTED = short_record("node", "rank")
+USED = record_type("nodes", "candidates")
 
 
 class Search(Struct):
@@ -53,10 +54,13 @@ class Search(Struct):
         """Room for the k best derivations of sentences of that many words."""
         n_nodes = 4 * longest * (k + 2) + 16
         n_keys, n_candidates = 1 << (2 * n_nodes - 1).bit_length(), (k + 2) * n_nodes
+        nodes, candidates, stack = (
+            np.empty(n, kind).view(np.recarray)
+            for n, kind in ((n_nodes, NODE), (n_candidates, CANDIDATE), (8 * longest + 16, WANTED))
+        )
         return cls(
-            np.empty(n_keys, np.int64), np.empty(n_keys, np.int32), np.empty(n_nodes, NODE), np.empty((n_nodes, k), np.int32),
-            np.empty(n_candidates, CANDIDATE), np.empty((n_candidates, 2), np.int32), np.empty(n_candidates),
-            np.empty(8 * longest + 16, WANTED), records(record_type("nodes", "candidates"), [0], [0]),
+            np.empty(n_keys, np.int64), np.empty(n_keys, np.int32), nodes, np.empty((n_nodes, k), np.int32), candidates,
+            np.empty((n_candidates, 2), np.int32), np.empty(n_candidates), stack, records(USED, [0], [0]),
         )  # fmt: skip
 
 
