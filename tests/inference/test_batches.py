@@ -227,10 +227,10 @@ def test_errors_name_the_example_of_the_whole_batch(n_jobs):
     graphs = random_problem(rng, kind="forest", n_examples=40)
     scores = graphs.scores(rng.normal(size=graphs.n_weights))
     scores.variables[graphs.example_states[37]] = np.nan
-    with pytest.raises(DataError, match="^Example 37 has a score of NaN") as caught:
+    with pytest.raises(DataError, match=r"^Example 37 has a score of NaN") as caught:
         maximise(graphs, scores, Trees(), n_jobs)
     assert caught.value.example == 37
     part = graphs.take([5, 37, 2]).slice(1, 3)
     assert [part.number_of(m) for m in range(2)] == [37, 2]
-    with pytest.raises(DataError, match="^Example 37 has a score of NaN"):
+    with pytest.raises(DataError, match=r"^Example 37 has a score of NaN"):
         Trees().maximise(part, Scores(np.full(part.example_states[-1], np.nan), np.zeros(part.example_tables[-1])))

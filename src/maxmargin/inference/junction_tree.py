@@ -148,9 +148,9 @@ class JunctionTree:
             if found.entries > self.limit:
                 most = "" if found.cliques else "at least "
                 return (
-                    f"Example {graphs.number_of(m)}: its graph has an induced width of {most}{found.width} under the best elimination "
-                    f"order found, so its tables would take {most}{_memory(found.entries)}; at most {_memory(self.limit)} "
-                    f"(limit={self.limit} entries) are allowed."
+                    f"Example {graphs.number_of(m)}: its graph has an induced width of {most}{found.width} under the best "
+                    f"elimination order found, so its tables would take {most}{_memory(found.entries)}; at most "
+                    f"{_memory(self.limit)} (limit={self.limit} entries) are allowed."
                 )
         return None
 
