@@ -18,6 +18,7 @@ from maxmargin.errors import DataError, ModelFileError, OptionError
 from maxmargin.estimators import feature_space
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.formats.model_file import read_model, write_model
+from maxmargin.jit import Struct
 from maxmargin.problems import Features, chain_problem, graph_problem
 from maxmargin.problems.features import KernelBlocks
 from maxmargin.solvers import SOLVERS
@@ -915,7 +916,7 @@ def same_problem(one, other):
     for a, b in zip(
         (*one.arrays, *one.variable_features.arrays), (*other.arrays, *other.variable_features.arrays), strict=True
     ):
-        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(*(list(c) if isinstance(c, Struct) else c for c in (a, b)))
 
 
 @pytest.mark.parametrize("convert", [np.asarray, sp.csr_array])

@@ -230,7 +230,7 @@ def test_errors_name_the_example_of_the_whole_batch(n_jobs):
     with pytest.raises(DataError, match=r"^Example 37 has a score of NaN") as caught:
         maximise(graphs, scores, Trees(), n_jobs)
     assert caught.value.example == 37
-    part = graphs.take([5, 37, 2]).slice(1, 3)
+    part = graphs.take([5, 37, 2], keep_numbers=True).slice(1, 3)
     assert [part.number_of(m) for m in range(2)] == [37, 2]
     with pytest.raises(DataError, match=r"^Example 37 has a score of NaN"):
         Trees().maximise(part, Scores(np.full(part.example_states[-1], np.nan), np.zeros(part.example_tables[-1])))

@@ -265,16 +265,17 @@ class FactorGraphs:
         """Inner product of two pairs of the kernels' matrices."""
         return self.variable_features.inner(one[0], other[0]) + self.factor_features.inner(one[1], other[1])
 
-    def take(self, examples: ArrayLike) -> FactorGraphs:
-        """The batch of some of the examples, in the given order; structures, templates and features are shared."""
+    def take(self, examples: ArrayLike, keep_numbers: bool = False) -> FactorGraphs:
+        """The batch of some of the examples, in the given order; structures, templates and features are shared.
+
+        Sentences count its examples from 0, or with `keep_numbers` as this batch does.
+        """
         chosen = np.asarray(examples, np.int64)
         a = self.arrays
         table = a.examples[np.append(chosen, self.n_examples)]
         for name in _COORDINATES:
             table[name] = offsets(np.diff(a.examples[name])[chosen])
-        numbers = (
-            chosen if isinstance(self._numbers, range) and self._numbers.start == 0 else np.take(self._numbers, chosen)
-        )
+        numbers = np.take(self._numbers, chosen) if keep_numbers else range(len(chosen))
         return self._with(
             a._replace(
                 examples=table,

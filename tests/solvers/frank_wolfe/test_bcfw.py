@@ -117,7 +117,7 @@ def test_graphs_too_large_for_gram_matrices(monkeypatch):
     problem = chain(20)
 
     def products_and_duals():
-        return BCFW().make_run(problem, 0.2, 0, 1).begin(None).gram, BCFW.plain().solve(
+        return BCFW().make_run(problem, 0.2, 0, 1).begin(None).store.gram, BCFW.plain().solve(
             problem, 5.0, tol=0.0, max_passes=4
         )
 

@@ -71,11 +71,11 @@ def test_the_weights_are_those_of_the_marginals(name):
     now = run.begin(None)
     for _ in range(5):
         run.one_pass(now, lambda: False)
+    from maxmargin.solvers.oracles.compiled import workspace
     from maxmargin.solvers.oracles.exp_oracle import add_marginals
 
     out = problem.working_weights()
-    features = problem.variable_features.arrays, problem.factor_features.arrays
-    ell = add_marginals(problem.arrays, *features, now.variables, now.factors, *out)
+    ell = add_marginals(problem.batch, workspace(problem.arrays.largest), now.variables, now.factors, *out)
     np.testing.assert_allclose(problem.flat_weights(*out) / (lam * problem.n_examples), now.w, atol=1e-10)
     assert problem.arrays.weight @ now.ell == pytest.approx(ell, abs=1e-10)
 

@@ -96,7 +96,7 @@ class GraphOracle:
             with self.workspace() as work:
                 ask(p.batch, w_v, w_f, self.compiled, work, examples, found)
             return found
-        part = p.take(examples)
+        part = p.take(examples, keep_numbers=True)
         scores = part.scores_of((w_v, w_f), loss_augmented=True)
         if self.relaxes:
             relaxed: Relaxed = self.engine.relax(part, scores)  # type: ignore[attr-defined]
@@ -116,7 +116,7 @@ class GraphOracle:
         """The planes of some examples, and bounds on their hinges where those say more than the planes."""
         if not self.bounds:
             return self.most_violated(w_v, w_f, examples), None
-        part = self.problem.take(examples)
+        part = self.problem.take(examples, keep_numbers=True)
         scores = part.scores_of((w_v, w_f), loss_augmented=True)
         best = self.engine.maximise(part, scores)
         found = self.room(len(examples))

@@ -64,7 +64,7 @@ class SlackOracle(GraphOracle):
         self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], examples: NDArray[np.int64]
     ) -> tuple[Given, NDArray[np.float64] | None]:
         """The planes of some examples, and bounds on their hinges where those say more."""
-        part = self.problem.take(examples)
+        part = self.problem.take(examples, keep_numbers=True)
         scores = part.scores_of((w_v, w_f), loss_augmented=False)
         truth = part.labeling_scores(scores, part.labels)
         if self.all:
