@@ -99,8 +99,9 @@ def test_types_are_those_of_the_fields():
     read(single, out)
     np.testing.assert_array_equal(out[:7], EXPECTED)
     # A strided array is another type, and read as such.
-    read(make(vector=np.arange(10.0)[::2]), out)
+    read(make(vector=np.arange(10.0)[::2], matrix=np.arange(24.0).reshape(3, 8)[:, ::2]), out)
     assert out[0] == 8.0
+    assert out[1] == 18.0
 
 
 def test_python_sees_a_frozen_record():
