@@ -21,6 +21,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
+    # The empty list is what older versions of argparse compare with the choices where no task is named.
     parser.add_argument(
         "tasks", metavar="TASK", nargs="*", choices=(*TASKS, []), help=f"by default all: {', '.join(TASKS)}"
     )

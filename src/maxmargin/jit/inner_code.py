@@ -2,8 +2,8 @@
 
 Numba optimises each function by itself and emits machine code for it, and then all of it again inside each caller, so that the
 functions at the bottom of a call tree are optimised as often as the tree is deep. Functions compiled with `InnerCompiler` are not:
-their intermediate code is linked into whoever calls them, and what Python can call is optimised as a whole. Chains and multi-label
-models compile in about two thirds of the time for it.
+their intermediate code is linked into whoever calls them, and what Python can call is optimised as a whole. When this was the only
+change, a first fit of a multi-label model took 35 s instead of 52, and that of a chain 35 instead of 42.
 
 This uses parts of Numba that it does not promise to keep. Where they are not as expected (`REPLACEABLE`), functions are compiled
 in the usual way.

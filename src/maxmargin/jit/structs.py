@@ -9,8 +9,7 @@ The object holds its arrays for as long as it lives, which is longer than any ca
 kernel are therefore not reference-counted: reading one is a few loads, in inner loops too. For the same reason a kernel must not
 return one of them, or keep it.
 
-Numba's own ``structref`` is counted at each read, with two atomic operations, and costs a compiled function for each field that
-Python reads.
+Numba's own ``structref`` counts a reference at each read, and needs a compiled function for each field that Python reads.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ class Struct:
     _defaults: ClassVar[dict[str, Any]] = {}
     #: Fields that are numbers become what they are annotated as, so that a kernel has one type of them.
     _numbers: ClassVar[dict[str, Any]] = {}
-    __slots__ = ("__dict__", "__weakref__")
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
