@@ -68,11 +68,13 @@ def labelings(length, forbidden=()):
 
 
 def objective(model, X, y, cost, weight=None):
-    """1/(2C) |w|^2 + mean hinge from the definition, with cost(truth, row) as the task loss."""
-    hinges = []
+    """1/(2C) |w|^2 + mean hinge from the definition; the task loss is cost(truth, row) over the mean length of all sequences."""
+    hinges, mean = [], np.mean([len(x) for x in X])
     for x, tags in zip(X, y, strict=True):
         truth = states(tags)
-        best = max(cost(truth, row) + score_by_hand(model, x, row) for row in labelings(len(x), model.forbidden or ()))
+        best = max(
+            cost(truth, row) / mean + score_by_hand(model, x, row) for row in labelings(len(x), model.forbidden or ())
+        )
         hinges.append(best - score_by_hand(model, x, truth))
     parts = [model.coef_, model.intercept_, model.transition_coef_]
     parts += [model.start_coef_, model.end_coef_] if model.boundary else []
@@ -83,7 +85,7 @@ def objective(model, X, y, cost, weight=None):
 
 
 def hamming(truth, row):
-    return np.mean(truth != np.array(row))
+    return np.sum(truth != np.array(row))
 
 
 def with_ones(X):
@@ -110,11 +112,14 @@ def test_the_objective_is_the_quadratic_programs(data, options):
 @pytest.mark.parametrize(
     ("loss", "cost"),
     [
-        ("hamming", lambda by_tag, truth, row: np.mean(by_tag[truth] * (truth != row))),
-        ("count", lambda by_tag, truth, row: np.sum(by_tag[truth] * (truth != row))),
+        ("hamming", lambda by_tag, truth, row, mean: np.sum(by_tag[truth] * (truth != row))),
+        ("fraction", lambda by_tag, truth, row, mean: mean * np.mean(by_tag[truth] * (truth != row))),
+        ("count", lambda by_tag, truth, row, mean: mean * np.sum(by_tag[truth] * (truth != row))),
         (
             [[0, 1, 2], [3, 0, 1], [1, 1, 0]],
-            lambda by_tag, truth, row: np.mean(by_tag[truth] * np.array([[0, 1, 2], [3, 0, 1], [1, 1, 0]])[truth, row]),
+            lambda by_tag, truth, row, mean: np.sum(
+                by_tag[truth] * np.array([[0, 1, 2], [3, 0, 1], [1, 1, 0]])[truth, row]
+            ),
         ),
     ],
 )
@@ -128,7 +133,8 @@ def test_losses_class_weights_and_sample_weights(data, loss, cost, class_weight)
         "None": np.ones(3),
         "balanced": len(tags) / (3 * np.array([np.sum(tags == tag) for tag in TAGS])),
     }.get(str(class_weight), np.array([1.0, 3.0, 1.0]))
-    found = objective(model, X, y, lambda truth, row: cost(by_tag, truth, np.array(row)), weight)
+    mean = np.mean([len(x) for x in X])
+    found = objective(model, X, y, lambda truth, row: cost(by_tag, truth, np.array(row), mean), weight)
     # The certificate is about exactly this objective: both bounds hold, and they are close.
     assert model.result_.dual - 1e-9 <= found <= model.result_.primal + 1e-9
     assert model.result_.gap <= 1e-3
@@ -730,7 +736,7 @@ def test_prediction_and_score_refuse_what_they_do_not_know(data, model):
 @pytest.mark.parametrize(
     ("X", "sentence"),
     [
-        ([["the", "cat"], ["a"]], "Sequence 0: position 0 is 'the'; .* For sentences of words, use TextFeatures"),
+        ([[{"a": 1}, "cat"], ["a"]], "Sequence 0: position 1 is 'cat'; .* For sentences of words, use TextFeatures"),
         ([[{"a": 1}, {"a": 2}], []], "Sequence 1 is empty"),
         ([[{"a": 1}, {"a": None}], [{}]], "Sequence 0: position 1 has the feature 'a' with the value None"),
         ([[["a"], ["b"]], [["c"], ["d"]]], "Sequence 1 has 2 positions, but 1 tags"),

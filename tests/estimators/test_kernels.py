@@ -313,13 +313,13 @@ def test_precomputed_in_a_grid_search():
 
 def test_warm_start():
     X, y = data(mm.ChainSVM)
-    model = mm.ChainSVM(kernel="rbf", gamma=0.5, warm_start=True, tol=1e-4).fit(X, y)
+    model = mm.ChainSVM(C=1.0, kernel="rbf", gamma=0.5, warm_start=True, tol=1e-4).fit(X, y)
     first = model.result_.n_passes
     model.fit(X, y)
     assert model.result_.n_passes < first
     # Another kernel is another problem: a fresh start.
     model.set_params(gamma=1.5).fit(X, y)
-    fresh = mm.ChainSVM(kernel="rbf", gamma=1.5, tol=1e-4).fit(X, y)
+    fresh = mm.ChainSVM(C=1.0, kernel="rbf", gamma=1.5, tol=1e-4).fit(X, y)
     np.testing.assert_array_equal(model.result_.weights, fresh.result_.weights)
 
 
@@ -591,8 +591,8 @@ def test_rows_of_many_zeros_that_were_given_dense_stay_so(n_basis):
     def dense_only(A, B):
         return np.exp(-((A[:, None] - B[None]) ** 2).sum(axis=2))
 
-    one = mm.BinarySVM(kernel="rbf", gamma=1.0, n_basis=n_basis, basis="cholesky").fit(X, y)
-    other = mm.BinarySVM(kernel=dense_only, n_basis=n_basis, basis="cholesky").fit(X, y)
+    one = mm.BinarySVM(1.0, kernel="rbf", gamma=1.0, n_basis=n_basis, basis="cholesky").fit(X, y)
+    other = mm.BinarySVM(1.0, kernel=dense_only, n_basis=n_basis, basis="cholesky").fit(X, y)
     np.testing.assert_allclose(other.decision_function(X), one.decision_function(X), atol=1e-6)
     near_diagonal = np.where(rbf_kernel(X, gamma=9.0) < 0.01, 0.0, rbf_kernel(X, gamma=9.0))
     assert np.count_nonzero(near_diagonal) < 0.2 * near_diagonal.size
@@ -820,7 +820,7 @@ def test_what_a_model_with_a_basis_holds(kind):
 def test_a_basis_of_a_precomputed_matrix(kind, basis, tmp_path):
     X, y = data(kind)
     new, _ = data(kind, seed=1)
-    options = {"n_basis": 8, "basis": basis, "max_passes": 20}
+    options = {"C": 1.0, "n_basis": 8, "basis": basis, "max_passes": 20}
     one = kind(kernel="rbf", gamma=0.5, **options).fit(X, y)
     other = kind(kernel="precomputed", **options).fit(rbf_kernel(X, X, gamma=0.5), y)
     np.testing.assert_array_equal(other.basis_, one.basis_)
@@ -840,7 +840,7 @@ def test_a_basis_of_a_precomputed_matrix(kind, basis, tmp_path):
 
 def test_another_basis_is_another_problem():
     X, y = data(mm.MultiClassSVM)
-    options = {"kernel": "rbf", "basis": "random", "tol": 1e-4}
+    options = {"C": 1.0, "kernel": "rbf", "basis": "random", "tol": 1e-4}
     model = mm.MultiClassSVM(n_basis=8, warm_start=True, **options).fit(X, y)
     first = model.result_.n_passes
     assert model.fit(X, y).result_.n_passes < first

@@ -280,7 +280,7 @@ def test_a_label_never_on_and_a_label_always_on(data):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"C": -1.0}, r"C=-1\.0 is not possible; it must be a finite number above 0\."),
+        ({"C": -1.0}, r"C=-1\.0 is not possible; it must be \"auto\" or a finite number above 0\."),
         ({"C": 0}, "C=0 is not possible"),
         ({"C": np.nan}, "C=nan is not possible"),
         ({"C": np.inf}, "C=inf is not possible"),
@@ -302,7 +302,7 @@ def test_a_label_never_on_and_a_label_always_on(data):
         ({"solver": 3}, "solver=3 is neither a name nor an object"),
         ({"inference": "magic"}, r"inference='magic' is not known; .*\"exhaustive\", .*\"trees\""),
         ({"inference": 3}, "inference=3 is neither"),
-        ({"loss": "square"}, r"loss='square' is not known; use \"hamming\", \"count\""),
+        ({"loss": "square"}, r"loss='square' is not known; use \"hamming\", \"fraction\", \"count\""),
         ({"edges": "ring"}, "edges='ring' is not known"),
         ({"C_path": [1.0, -1.0]}, r"C_path=\[1.0, -1.0\] is not possible"),
         ({"C_path": "all"}, "C_path='all' is not possible"),

@@ -16,6 +16,7 @@ import inspect
 import math
 import numbers
 import os
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,19 +24,24 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from maxmargin import jit
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators.basis import BASES
+from maxmargin.estimators.choosing import Choice, choose_C
 from maxmargin.estimators.feature_space import KERNEL_SOLVERS, KERNELS, is_linear, keep_support
 from maxmargin.estimators.restoring import restore_structured
 from maxmargin.estimators.saving import save, structured_parts
+from maxmargin.estimators.scaling import ScaledFeatures, scale_columns
 from maxmargin.inference import ENGINES, Engine, choose, engine
 from maxmargin.problems import FactorGraphs, Features
 from maxmargin.problems.features import KernelBlocks, KernelFeatures
+from maxmargin.problems.losses import LOSSES
 from maxmargin.solvers import SOLVERS, make_solver
-from maxmargin.solvers.core.result import Result
+from maxmargin.solvers.core.result import Result, Status
 
 #: What `objective` may be.
 OBJECTIVES = ("margin", "log")
@@ -99,13 +105,13 @@ class StructuredEstimator(BaseEstimator):
     #: Name in model files and on the command line.
     task = ""
     #: The names that `loss` may have, and `kernel`.
-    losses: tuple[str, ...] = ("hamming", "count")
+    losses: tuple[str, ...] = LOSSES
     kernels: tuple[str, ...] = KERNELS
     result_: Result
 
     def __init__(
         self,
-        C: float = 1.0,
+        C: float | str = "auto",
         *,
         solver: Any = "auto",
         inference: Any = "auto",
@@ -127,6 +133,8 @@ class StructuredEstimator(BaseEstimator):
         n_basis: int | None = None,
         basis: str = "auto",
         objective: str = "margin",
+        validation_fraction: float = 0.2,
+        scale: Any = "auto",
     ) -> None:
         self.C = C
         self.solver = solver
@@ -149,6 +157,8 @@ class StructuredEstimator(BaseEstimator):
         self.n_basis = n_basis
         self.basis = basis
         self.objective = objective
+        self.validation_fraction = validation_fraction
+        self.scale = scale
 
     def __getattr__(self, name: str) -> Any:
         if name == "coef_":
@@ -210,6 +220,7 @@ class StructuredEstimator(BaseEstimator):
 
     def _train(self, problem: FactorGraphs, features: Features) -> None:
         """Solve the problem; sets ``result_``, ``inference_``, and the support among the rows of `features`."""
+        problem, scaled = self._scaled(problem)
         solver = self._solver(problem)
         shape = (
             _shape(problem),
@@ -223,12 +234,32 @@ class StructuredEstimator(BaseEstimator):
         )
         going_on = self.warm_start and getattr(self, "_shape", None) == shape and self.result_.solver == solver.name
         state = self.result_.state if going_on else None
-        C = float(self.C)
-        self.path_ = solve_path(self, solver, problem, {C, *(float(one) for one in self.C_path or ())}, state)
-        self.result_ = self.path_[C]
-        self.inference_ = _describe(*self._engine(problem))
+        engine, reason = self._engine(problem)
+        train(self, solver, problem, state, engine)
+        self.inference_ = _describe(engine, reason)
+        for result in self.path_.values():
+            result.options["scale"] = "; ".join(one.describe() for _, one in scaled) or "columns are as they were given"
+            for side, rows in scaled:
+                rows.restore(problem.split_weights(result.weights)[side])
         keep_support(self, features, problem)
         self._shape = shape
+
+    def _scaled(self, problem: FactorGraphs) -> tuple[FactorGraphs, list[tuple[int, ScaledFeatures]]]:
+        """The problem with columns of features on one scale, and which of its sides (0: variables, 1: factors) were changed."""
+        changed: list[tuple[int, ScaledFeatures]] = []
+        always = self.scale is True
+        if not is_linear(self) or not (always or self.scale == "auto"):
+            return problem, changed
+        rows = scale_columns(problem.variable_features, bool(self.fit_intercept), always)
+        if rows is not None:
+            problem = problem.with_variable_features(rows)
+            changed.append((0, rows))
+        if problem.n_factor_blocks:
+            rows = scale_columns(problem.factor_features, False, always)
+            if rows is not None:
+                problem = problem.with_factor_features(rows)
+                changed.append((1, rows))
+        return problem, changed
 
     def _solver(self, problem: FactorGraphs) -> Any:
         """The solver for this objective, if it can train on these rows."""
@@ -277,8 +308,13 @@ def check_parameters(estimator: StructuredEstimator) -> None:
     for name, value in p.items():
         if name != "random_state" and isinstance(value, int) and abs(value) >= 2**63:
             raise OptionError(f"{name} is not possible: a whole number of {value.bit_length()} bits is too large.")
-    if not (_is_real(p["C"]) and math.isfinite(p["C"]) and p["C"] > 0):
-        raise OptionError(f"C={p['C']!r} is not possible; it must be a finite number above 0.")
+    automatic = isinstance(p["C"], str) and p["C"] == "auto"
+    if not automatic and not (_is_real(p["C"]) and math.isfinite(p["C"]) and p["C"] > 0):
+        raise OptionError(f'C={p["C"]!r} is not possible; it must be "auto" or a finite number above 0.')
+    if not (_is_real(p["validation_fraction"]) and 0 < p["validation_fraction"] < 1):
+        raise OptionError(
+            f"validation_fraction={p['validation_fraction']!r} is not possible; it must be a number above 0 and below 1."
+        )
     if not (_is_real(p["tol"]) and p["tol"] >= 0):
         raise OptionError(f"tol={p['tol']!r} is not possible; it must be a number that is not negative.")
     if not (is_whole(p["max_passes"]) and p["max_passes"] >= 1):
@@ -296,6 +332,8 @@ def check_parameters(estimator: StructuredEstimator) -> None:
     for name in ("fit_intercept", "warm_start"):
         if not isinstance(p[name], bool | np.bool_):
             raise OptionError(f"{name}={p[name]!r} is not possible; it must be True or False.")
+    if not (isinstance(p["scale"], bool | np.bool_) or (isinstance(p["scale"], str) and p["scale"] == "auto")):
+        raise OptionError(f'scale={p["scale"]!r} is not possible; it must be "auto", True or False.')
     if p["n_jobs"] is not None and not (is_whole(p["n_jobs"]) and p["n_jobs"] != 0):
         raise OptionError(f"n_jobs={p['n_jobs']!r} is not possible; it must be a whole number other than 0, or None.")
     if not (isinstance(p["verbose"], bool) or (is_whole(p["verbose"]) and p["verbose"] >= 0)):
@@ -394,30 +432,57 @@ def is_whole(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
 
 
-def solve_path(estimator: Any, solver: Any, problem: Any, Cs: set[float], state: Any) -> dict[float, Result]:
-    """Train for each C, from small to large and each from the one before, within the estimator's limits."""
+def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine | None = None) -> None:
+    """Choose C if that is left open, and train for it and for each C of a path, within the estimator's limits.
+
+    From small to large, each from the one before. Sets ``C_``, ``validation_path_``, ``path_`` and ``result_``.
+    """
     monitor = _monitor(int(estimator.verbose))
+    clock = jit.clock()
     results: dict[float, Result] = {}
     try:
-        for C in sorted(Cs):
-            result: Result = solver.solve(
-                problem,
-                C=C,
-                tol=float(estimator.tol),
-                max_passes=int(estimator.max_passes),
-                max_seconds=None if estimator.max_seconds is None else float(estimator.max_seconds),
-                random_state=estimator.random_state,
-                n_jobs=estimator.n_jobs,
-                monitor=monitor,
-                checkpoint=estimator.checkpoint,
-                state=state,
-            )
-            result.options |= {"C": C, "tol": float(estimator.tol)}
+        if isinstance(estimator.C, str) and state is not None and hasattr(estimator, "C_"):
+            choice = Choice(estimator.C_, "as chosen by the fit before, from which this one starts", state=state)
+        elif isinstance(estimator.C, str):
+            choice = choose_C(estimator, solver, problem, engine, state, monitor)
+        else:
+            choice = Choice(float(estimator.C), "as asked", state=state)
+        state = choice.state
+        for C in sorted({choice.C, *(float(one) for one in getattr(estimator, "C_path", None) or ())}):
+            left = None if estimator.max_seconds is None else float(estimator.max_seconds)
+            if left is not None and choice.path:
+                left = max(left - (jit.clock() - clock), 0.0)
+            result: Result = choice.interrupted or solver.solve(
+                problem, C=C, tol=float(estimator.tol), max_passes=int(estimator.max_passes), max_seconds=left,
+                random_state=estimator.random_state, n_jobs=estimator.n_jobs, monitor=monitor,
+                checkpoint=estimator.checkpoint, state=state,
+            )  # fmt: skip
+            result.options |= {"C": C, "tol": float(estimator.tol), "C_reason": choice.reason}
             state, results[C] = result.state, result
     finally:
         if monitor is not None:
             monitor.close()
-    return results
+    warn_if_open(results[choice.C])
+    estimator.C_, estimator.validation_path_ = choice.C, choice.path
+    estimator.path_, estimator.result_ = results, results[choice.C]
+
+
+def warn_if_open(result: Result) -> None:
+    """Warn of a run that ended before its gap was closed, where one can be closed, and say what would help."""
+    advice = {
+        Status.MAX_PASSES: "Allow more passes (max_passes)",
+        Status.TIME_LIMIT: "Allow more time (max_seconds)",
+        Status.STALLED: "Its gap has stopped shrinking",
+    }
+    if result.certificate == "none" or result.status not in advice or not result.gap > result.options["tol"]:
+        return
+    warnings.warn(
+        f"Training ended with {result.status} after {result.n_passes} passes, at a gap of {result.gap:.3g} where tol is "
+        f"{result.options['tol']:g}. {advice[result.status]}; or try a larger tol, a smaller C than {result.options['C']:g}, or "
+        "features on one scale (scale=True).",
+        ConvergenceWarning,
+        stacklevel=5,
+    )
 
 
 def _monitor(verbose: int) -> ProgressMonitor | None:

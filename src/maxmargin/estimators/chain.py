@@ -31,6 +31,7 @@ from maxmargin.estimators.feature_space import is_linear, name_blocks, predictio
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
 from maxmargin.features import Vectoriser
+from maxmargin.features.text import TextFeatures
 from maxmargin.features.vectoriser import FeatureColumns
 from maxmargin.problems import FactorGraphs, Features, chain_problem
 from maxmargin.problems.chains import chain_blocks, check_orders, stack_examples
@@ -61,8 +62,8 @@ class ChainSVM(StructuredPredictor):
         How many tags before its own a position's features know, at most `order`. There are p more weights for each pair of
         tags with 1, and for each triple with 2.
     features : TextFeatures or Vectoriser, optional
-        What makes features of the positions; with `TextFeatures` sequences are lists of words, or of tuples that begin with a
-        word. Without, positions are rows of matrices, or dicts or lists of strings, for which there is a `Vectoriser`.
+        What makes features of the positions. Without, positions are rows of matrices; words, for which there is `TextFeatures`; or
+        dicts or lists of strings, for which there is a `Vectoriser`. `TextFeatures` takes tuples that begin with a word, too.
     class_weight : None, "balanced" or dict
         What the cost of a position is multiplied by, by its true tag: "balanced" is n / (K count) over all n positions,
         and a tag left out of a dict has 1.
@@ -114,7 +115,7 @@ class ChainSVM(StructuredPredictor):
 
     def __init__(
         self,
-        C: float = 1.0,
+        C: float | str = "auto",
         *,
         boundary: bool = True,
         forbidden: Sequence[tuple[Any, Any]] | None = None,
@@ -143,6 +144,8 @@ class ChainSVM(StructuredPredictor):
         n_basis: int | None = None,
         basis: str = "auto",
         objective: str = "margin",
+        validation_fraction: float = 0.2,
+        scale: Any = "auto",
     ) -> None:
         super().__init__(**shared(locals()))
         self.boundary = boundary
@@ -159,8 +162,8 @@ class ChainSVM(StructuredPredictor):
         Parameters
         ----------
         X : list of arrays, CSR matrices or data frames (length, p), or of lists of positions
-            A matrix for each sequence, with a row for each position, at least one; or a list of positions, each a dict of
-            features or a list of strings, or a word with ``features=TextFeatures()``.
+            A matrix for each sequence, with a row for each position, at least one; or a list of positions, each a word, a dict of
+            features or a list of strings.
         y : list of sequences of tags
             A tag for each position: strings, numbers or other values that are hashable.
         sample_weight : array, optional
@@ -262,7 +265,7 @@ class ChainSVM(StructuredPredictor):
         vectoriser = getattr(self, "vectoriser_", None)
         if vectoriser is not None:
             features, lengths = Features(vectoriser.transform(X)), _lengths(X)
-        elif _is_named(X):
+        elif _kind(X) is not None:
             raise DataError("X holds features by name, or words, but the model was trained on matrices.")
         else:
             features, lengths = _check_sequences(X)
@@ -363,22 +366,25 @@ def _vectoriser(given: Any, X: Any) -> FeatureColumns | None:
     if given is not None:
         made: FeatureColumns = clone(given)
         return made
-    return Vectoriser() if _is_named(X) else None
+    kind = _kind(X)
+    return None if kind is None else TextFeatures() if kind == "words" else Vectoriser()
 
 
-def _is_named(X: Any) -> bool:
-    """Whether the sequences are lists of dicts, of collections of strings or of words."""
+def _kind(X: Any) -> str | None:
+    """What the sequences are lists of: "words", "names" (dicts or collections of strings), or None, numbers."""
     if isinstance(X, str) or not isinstance(X, Sequence | np.ndarray):
-        return False
+        return None
     for one in X:
-        if not (isinstance(one, list | tuple) or (isinstance(one, np.ndarray) and one.dtype == object)):
-            return False
+        if not (isinstance(one, list | tuple) or (isinstance(one, np.ndarray) and one.dtype.kind in "OU")):
+            return None
         for position in one:
-            if isinstance(position, Mapping | set | frozenset | str):
-                return True
+            if isinstance(position, str):
+                return "words"
+            if isinstance(position, Mapping | set | frozenset):
+                return "names"
             if not isinstance(position, list | tuple) or len(position):
-                return isinstance(position, list | tuple) and isinstance(position[0], str)
-    return False
+                return "names" if isinstance(position, list | tuple) and isinstance(position[0], str) else None
+    return None
 
 
 def _lengths(X: Sequence[Any]) -> NDArray[np.int64]:

@@ -72,7 +72,7 @@ class GraphSVM(StructuredPredictor):
 
     def __init__(
         self,
-        C: float = 1.0,
+        C: float | str = "auto",
         *,
         edge_weights: str = "full",
         solver: Any = "auto",
@@ -95,6 +95,8 @@ class GraphSVM(StructuredPredictor):
         n_basis: int | None = None,
         basis: str = "auto",
         objective: str = "margin",
+        validation_fraction: float = 0.2,
+        scale: Any = "auto",
     ) -> None:
         super().__init__(**shared(locals()))
         self.edge_weights = edge_weights

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from maxmargin.errors import MaxMarginError, ModelFileError
 from maxmargin.estimators.binary import BinarySVM
 from maxmargin.estimators.chain import ChainSVM
+from maxmargin.estimators.choosing import Candidate
 from maxmargin.estimators.graph import GraphSVM
 from maxmargin.estimators.multi_class import MultiClassSVM
 from maxmargin.estimators.multi_label import MultiLabelSVM
@@ -60,6 +61,11 @@ def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
     if weights.dtype != np.float64 or not np.isfinite(weights).all():
         raise ModelFileError("its weights are not all finite numbers of double precision.")
     estimator._restore(header, arrays)
+    estimator.C_ = float(estimator.result_.options["C"])
+    estimator.validation_path_ = [
+        Candidate(float(C), float(loss), float(gap), int(passes), float(seconds))
+        for C, loss, gap, passes, seconds in header["validation_path"]
+    ]
     return estimator
 
 

@@ -70,7 +70,7 @@ class MultiLabelSVM(StructuredPredictor):
 
     def __init__(
         self,
-        C: float = 1.0,
+        C: float | str = "auto",
         *,
         edges: Any = "full",
         solver: Any = "auto",
@@ -93,6 +93,8 @@ class MultiLabelSVM(StructuredPredictor):
         n_basis: int | None = None,
         basis: str = "auto",
         objective: str = "margin",
+        validation_fraction: float = 0.2,
+        scale: Any = "auto",
     ) -> None:
         super().__init__(**shared(locals()))
         self.edges = edges

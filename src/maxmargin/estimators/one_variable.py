@@ -29,17 +29,18 @@ from maxmargin.estimators.base import (
 )
 from maxmargin.estimators.feature_space import block_scores, training_rows
 from maxmargin.problems import FactorGraphs
+from maxmargin.problems.losses import LOSSES
 
 
 class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
     """Base of the classifiers of single examples; a task adds its problem and what its scores mean."""
 
     # Of one variable, "zero-one" is the Hamming loss.
-    losses = ("hamming", "count", "zero-one")
+    losses = (*LOSSES, "zero-one")
 
     def __init__(
         self,
-        C: float = 1.0,
+        C: float | str = "auto",
         *,
         class_weight: Any = None,
         solver: Any = "auto",
@@ -62,6 +63,8 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         n_basis: int | None = None,
         basis: str = "auto",
         objective: str = "margin",
+        validation_fraction: float = 0.2,
+        scale: Any = "auto",
     ) -> None:
         super().__init__(**shared(locals()))
         self.class_weight = class_weight

@@ -22,7 +22,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, ModelFileError, OptionError
-from maxmargin.estimators.base import StructuredEstimator, check_parameters, is_whole, solve_path
+from maxmargin.estimators.base import StructuredEstimator, check_parameters, is_whole, train
 from maxmargin.estimators.restoring import result_of, size_of
 from maxmargin.estimators.saving import save
 from maxmargin.parsing.brackets import BracketScores, bracket_scores
@@ -102,7 +102,7 @@ class ParserSVM(BaseEstimator):
 
     def __init__(
         self,
-        C: float = 1.0,
+        C: float | str = "auto",
         *,
         markov: int | None = None,
         parent: bool = False,
@@ -122,6 +122,7 @@ class ParserSVM(BaseEstimator):
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         objective: str = "margin",
+        validation_fraction: float = 0.2,
     ) -> None:
         self.C = C
         self.markov = markov
@@ -142,6 +143,7 @@ class ParserSVM(BaseEstimator):
         self.warm_start = warm_start
         self.checkpoint = checkpoint
         self.objective = objective
+        self.validation_fraction = validation_fraction
 
     def fit(self, X: Sequence[Any], y: Sequence[Any] | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Take the grammar from the trees, and learn its weights.
@@ -314,8 +316,7 @@ class ParserSVM(BaseEstimator):
             solver.reason = _REASON
         kind = solver.name, self.objective
         going_on = self.warm_start and getattr(self, "_kind", None) == kind
-        C = float(self.C)
-        self.result_ = solve_path(self, solver, problem, {C}, self.result_.state if going_on else None)[C]
+        train(self, solver, problem, self.result_.state if going_on else None)
         self._kind = kind
 
     def _name_weights(self) -> None:

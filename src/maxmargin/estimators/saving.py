@@ -3,10 +3,10 @@
 Conventions
 -----------
 Header: ``library_version``, ``task``, ``parameters`` (the constructor's), ``labels``, ``feature_names`` (or null),
-``data_frame`` (whether they are a data frame's), ``n_features``, ``certificate`` (how training ended) and what one task
-needs more. Arrays: ``weights``, ``history_NAME`` for each column of the history, ``classes`` if the labels are numbers,
-``edges`` for multi-label models. With a kernel, ``kernel`` in the header has the number of training rows and gamma, and the
-support vectors are the array ``support_vectors``, or, in CSR, ``support_data``, ``support_indices``, ``support_indptr``. With a
+``data_frame`` (whether they are a data frame's), ``n_features``, ``certificate`` (how training ended), ``validation_path`` (how
+C was chosen, a list for each value) and what one task needs more. Arrays: ``weights``, ``history_NAME`` for each column of the
+history, ``classes`` if the labels are numbers, ``edges`` for multi-label models. With a kernel, ``kernel`` in the header has the
+number of training rows and gamma, and the support vectors are the array ``support_vectors``, or, in CSR, ``support_data``, ``support_indices``, ``support_indptr``. With a
 basis, ``kernel`` has gamma and the residual, ``basis_map`` (k, r) makes coordinates of kernel values, and the vectors are under
 the same names with ``basis`` for ``support``; ``basis`` has the numbers of the rows, if it is made of training rows.
 
@@ -65,6 +65,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         "task": estimator.task,
         "parameters": {name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()},
         "inference": estimator.inference_,
+        "validation_path": [[float(value) for value in one] for one in estimator.validation_path_],
         "certificate": {
             "status": str(result.status),
             "certificate": result.certificate,

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.estimators.base import StructuredEstimator, check_parameters, solve_path
+from maxmargin.estimators.base import StructuredEstimator, check_parameters, train
 from maxmargin.estimators.labels import score_weights
 from maxmargin.problems.python_problem import PythonProblem, ask, named, outputs
 from maxmargin.solvers import SOLVERS
@@ -71,7 +71,7 @@ class StructuredSVM(BaseEstimator):
     def __init__(
         self,
         model: Any,
-        C: float = 1.0,
+        C: float | str = "auto",
         *,
         solver: Any = "auto",
         tol: float = 1e-3,
@@ -82,6 +82,7 @@ class StructuredSVM(BaseEstimator):
         verbose: int = 0,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        validation_fraction: float = 0.2,
     ) -> None:
         self.model = model
         self.C = C
@@ -94,6 +95,7 @@ class StructuredSVM(BaseEstimator):
         self.verbose = verbose
         self.warm_start = warm_start
         self.checkpoint = checkpoint
+        self.validation_fraction = validation_fraction
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Train.
@@ -114,10 +116,9 @@ class StructuredSVM(BaseEstimator):
         solver = _solver(self.solver, problem)
         shape = problem.n_examples, problem.n_weights
         going_on = self.warm_start and getattr(self, "_shape", None) == shape
-        C = float(self.C)
-        result = solve_path(self, solver, problem, {C}, self.result_.state if going_on else None)[C]
-        self.result_, self._shape = result, shape
-        self.coef_, self.feature_names_ = result.weights, problem.feature_names
+        train(self, solver, problem, self.result_.state if going_on else None)
+        self._shape = shape
+        self.coef_, self.feature_names_ = self.result_.weights, problem.feature_names
         return self
 
     def predict(self, X: Any) -> list[Any]:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.parallel.threads import n_threads
 from maxmargin.parsing.chart import BRACKET, Brackets, SpanFeatures
 from maxmargin.parsing.grammar import ROW, Grammar
-from maxmargin.parsing.oracle import ParseExpectations, ParseOracle, gather
+from maxmargin.parsing.oracle import ParseExpectations, ParseOracle, gather, other_than_truth
 from maxmargin.parsing.parser import Derivations, Parser
 from maxmargin.parsing.trees import Tree
 from maxmargin.problems.factor_graphs import example_weights
@@ -175,6 +176,23 @@ class ParseForests:
         values, _ = self.parser.expect(self.sentences, self._weights(w), temperature, ones, counts)
         return counts, values
 
+    def prediction_losses(
+        self, w: ArrayLike, examples: NDArray[np.int64], n_jobs: int | None = None
+    ) -> NDArray[np.float64]:
+        """Task loss of the best trees of some sentences, in [0, scale]; that of no tree at all is the largest."""
+        zero_one = self.loss == "zero-one"
+        found = self.parser.best(
+            self.sentences, self._weights(w), 2 if zero_one else 1, examples, threads=n_threads(n_jobs)
+        )
+        if zero_one:
+            # Of the two best, the first that is not the truth is the best itself.
+            losses = np.where(
+                other_than_truth(found.start, found.rows, *self.truths_of(examples)) == 0, self.scale, 0.0
+            )
+        else:
+            losses = np.minimum(self.units[examples] * found.wrong[:, 0], self.scale)
+        return np.where(np.isfinite(found.values[:, 0]), losses, self.scale)
+
     def joint_features(self, start: NDArray[np.int64], rows: Any, examples: NDArray[np.int64]) -> Any:
         """Features of derivations, one of each of the examples: (n, d) in CSR."""
         indptr, indices = self.parser.list_features(start, rows, self.tokens_of(examples))
@@ -199,6 +217,17 @@ class ParseForests:
     def truths_of(self, examples: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any]:
         """Derivations of the examples' trees: where their rows begin (n + 1,), and the rows."""
         return gather(self.truth_start, self.truth, examples)
+
+    def scale_of_loss_and_features(self) -> tuple[float, float]:
+        """The largest task loss, and the mean squared norm of the features of the truths."""
+        phi = self.joint_features(*self.truths_of(np.arange(self.n_examples)), np.arange(self.n_examples))
+        return self.scale, float(self.weight[phi.nonzero()[0]] @ phi.data**2) / float(self.weight.sum())
+
+    def with_weights(self, weights: ArrayLike | None) -> ParseForests:
+        """The same problem with other weights of its examples, scaled to mean 1."""
+        made = copy(self)
+        made.weight = example_weights(weights, self.n_examples)
+        return made
 
     def fingerprint_arrays(self) -> tuple[NDArray[Any], ...]:
         """What a checkpoint knows this problem by."""

@@ -315,10 +315,20 @@ class FactorGraphs:
         """The same batch with a task loss of 0."""
         return self._with(self.arrays._replace(losses=np.zeros_like(self.arrays.losses)))
 
+    def with_weights(self, weights: ArrayLike | None) -> FactorGraphs:
+        """The same batch with other weights of its examples, scaled to mean 1."""
+        return self._with(self.arrays._replace(weight=example_weights(weights, self.n_examples)))
+
     def with_variable_features(self, features: Features) -> FactorGraphs:
         """The same batch with other features of its variables, which have as many rows."""
         made = self._with(self.arrays)
         made.variable_features = features
+        return made
+
+    def with_factor_features(self, features: Features) -> FactorGraphs:
+        """The same batch with other features of its factors, which have as many rows."""
+        made = self._with(self.arrays)
+        made.factor_features = features
         return made
 
     @cached_property

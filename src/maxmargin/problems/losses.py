@@ -1,8 +1,14 @@
 """Task losses that decompose over variables, as tables in *states* coordinates.
 
-"hamming": the fraction of the example's variables that are wrong. "count": their number. An array of length K (or of
-one entry a variable of the example) is the cost of getting a variable wrong by its true label; a (K, K) array is the
-cost ``table[truth, predicted]``, divided by the number of variables of the example.
+With n_m variables in example m, and nbar = mean of n_m over the examples, a wrong variable costs
+
+- "hamming": 1 / nbar. Every variable counts the same, and the mean loss is the fraction of all variables that are wrong;
+- "fraction": 1 / n_m. Every example counts the same: its loss is the fraction of its variables that are wrong;
+- "count": 1.
+
+Where all examples have the same number of variables the first two are one. An array with an entry for each variable of an example
+is the cost of getting that variable wrong, a (K, K) array the cost ``table[truth, predicted]``; both are divided by nbar, as
+"hamming" is.
 """
 
 from __future__ import annotations
@@ -13,6 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError, OptionError
+
+#: The losses that have names.
+LOSSES = ("hamming", "fraction", "count")
 
 
 def variable_losses(
@@ -26,16 +35,17 @@ def variable_losses(
     n_states : int array (V,)
     n_variables : int array (M,)
         Number of variables of each example.
-    loss : "hamming", "count", array (L,) with L variables in each example, or array (K, K)
+    loss : "hamming", "fraction", "count", array (L,) with L variables in each example, or array (K, K)
     """
-    share = np.repeat(1.0 / np.asarray(n_variables, np.float64), n_variables)
+    sizes = np.asarray(n_variables, np.float64)
+    share = 1.0 / float(sizes.mean())
     n_states = np.asarray(n_states, np.int64)
     start = np.concatenate([[0], np.cumsum(n_states)])
     if isinstance(loss, str):
-        if loss not in ("hamming", "count"):
-            raise OptionError(f'loss={loss!r} is not known; use "hamming", "count" or a table of costs.')
-        cost = share if loss == "hamming" else np.ones(len(labels))
-        tables = np.repeat(cost, n_states)
+        if loss not in LOSSES:
+            raise OptionError(f'loss={loss!r} is not known; use "hamming", "fraction", "count" or a table of costs.')
+        cost = {"hamming": np.full(len(sizes), share), "fraction": 1.0 / sizes, "count": np.ones(len(sizes))}[loss]
+        tables = np.repeat(np.repeat(cost, n_variables), n_states)
     else:
         try:
             table = np.asarray(loss, np.float64)
@@ -52,7 +62,7 @@ def variable_losses(
         elif table.ndim == 2:
             if table.shape[0] != table.shape[1] or (n_states != len(table)).any():
                 raise DataError(f"loss has shape {table.shape}; expected (K, K) with K = {int(n_states.max())} states.")
-            tables = (table[np.clip(labels, 0, len(table) - 1)] * share[:, None]).ravel()
+            tables = (table[np.clip(labels, 0, len(table) - 1)] * share).ravel()
         else:
             raise DataError(f"loss has {table.ndim} dimensions; expected 1 or 2.")
     tables = np.array(tables, np.float64)

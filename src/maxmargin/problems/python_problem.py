@@ -35,6 +35,8 @@ from maxmargin.problems.factor_graphs import example_weights
 from maxmargin.problems.layout import offsets
 from maxmargin.sparse import check_compressed, checked_csr
 
+#: Examples that are asked about to find out how large losses are.
+_SOME = 100
 #: How far below the truth rounding may leave an output, relative to the terms that were added.
 _ROUNDING = 1e-9
 
@@ -144,6 +146,21 @@ class PythonProblem:
         """Names by number, for features in dicts."""
         return None if self.number_of is None else list(self.number_of)
 
+    def scale_of_loss_and_features(self) -> tuple[float, float]:
+        """Mean loss of the most violated outputs at w = 0, of some examples, and mean squared norm of the truths' features."""
+        some = np.flatnonzero(self.weight > 0.0)[:_SOME]
+        ell = self.violated_planes(np.zeros(self.n_weights), some)[1]
+        squares = self.truth.multiply(self.truth).sum(axis=1) if self.sparse else np.square(self.truth).sum(axis=1)
+        return float(self.weight[some] @ ell) / float(self.weight[some].sum()), float(
+            self.weight @ squares
+        ) / self.n_examples
+
+    def with_weights(self, weights: ArrayLike | None) -> PythonProblem:
+        """The same problem with other weights of its examples, scaled to mean 1."""
+        made = copy(self)
+        made.weight = example_weights(weights, self.n_examples)
+        return made
+
     def fingerprint_arrays(self) -> tuple[NDArray[Any], ...]:
         """What a checkpoint knows this problem by: features of the truths, names and weights; code cannot be compared."""
         names = np.frombuffer(repr(self.feature_names).encode(), np.uint8)
@@ -192,6 +209,12 @@ class PythonProblem:
         chosen = [int(m) for m in examples]
         found = self._outputs("predict", chosen, ([self.X[m] for m in chosen],), w)
         return self._psi(chosen, found), np.zeros(len(chosen))
+
+    def prediction_losses(self, w: NDArray[np.float64], examples: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Task loss of the predictions for some examples."""
+        chosen = [int(m) for m in examples]
+        found = self._outputs("predict", chosen, ([self.X[m] for m in chosen],), w)
+        return np.array([self._loss(m, y) for m, y in zip(chosen, found, strict=True)])
 
     def _psi(self, chosen: list[int], found: list[Any]) -> Any:
         """Features of the truths minus those of the outputs found, in CSR without zeros."""

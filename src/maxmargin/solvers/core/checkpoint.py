@@ -35,8 +35,13 @@ def fingerprint(problem: Any, options: Mapping[str, Any]) -> str:
     return str(digest.hexdigest())
 
 
-def data_key(problem: Any) -> int:
-    """A number for all that bounds depend on: planes and dual points of a state are those of this data alone."""
+def data_key(problem: Any, weights: bool = True) -> int:
+    """A number for all that bounds depend on: planes and dual points of a state are those of this data alone.
+
+    Without `weights`, those of the examples are left out.
+    """
+    if not weights and hasattr(problem, "with_weights"):
+        problem = problem.with_weights(None)
     if isinstance(problem, PythonProblem):
         # Its arrays say nothing of the inputs and of the model's own attributes; its code is taken to be the same.
         try:

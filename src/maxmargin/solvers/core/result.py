@@ -79,7 +79,10 @@ class Result:
 
     def summary(self) -> str:
         """One sentence about the outcome, and what went wrong on the way."""
+        reason = self.options.get("C_reason", "as asked")
         return (
             f"{self.status}: {self.certificate} gap {self.gap:.3g} (primal {self.primal:.6g}, dual {self.dual:.6g}) "
-            f"after {self.n_passes} passes, {self.seconds:.2f} s" + (f". {self.message}" if self.message else "")
+            f"after {self.n_passes} passes, {self.seconds:.2f} s"
+            + (f". C = {self.options['C']:g}: {reason}" if reason != "as asked" else "")
+            + (f". {self.message}" if self.message else "")
         )

@@ -35,14 +35,27 @@ def seed_of(random_state: Any) -> int:
     return int(random_state)
 
 
-def sample_by_gap(gaps: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """As many examples as there are gaps, drawn in proportion to them (systematic sampling: the least variance)."""
+def draw_examples(
+    gaps: NDArray[np.float64], weight: NDArray[np.float64], rng: np.random.Generator, by_gap: bool
+) -> NDArray[np.int64]:
+    """The examples of a pass in random order, each once or drawn in proportion to their gaps; those without weight are left out."""
+    if by_gap:
+        return rng.permutation(sample_by_gap(gaps * weight, rng, weight > 0.0))
+    live = np.flatnonzero(weight > 0.0)
+    return rng.permutation(len(weight) if len(live) == len(weight) else live)
+
+
+def sample_by_gap(gaps: NDArray[np.float64], rng: np.random.Generator, live: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """As many examples as are live, drawn in proportion to gaps (systematic sampling: the least variance), a part uniformly."""
     gaps = np.maximum(gaps, 0.0)  # rounding leaves a settled example a hair below
     n, total = len(gaps), float(gaps.sum())
+    alive = int(np.count_nonzero(live))
     if not (math.isfinite(total) and total > 0.0):
-        return np.arange(n)
-    share = _UNIFORM_SHARE / n + (1.0 - _UNIFORM_SHARE) * gaps / total
-    edges = np.concatenate([[0.0], np.cumsum(share) * n]) + rng.random()
+        return np.arange(n) if alive == n else np.flatnonzero(live)
+    share = _UNIFORM_SHARE / alive + (1.0 - _UNIFORM_SHARE) * gaps / total
+    if alive < n:
+        share *= live
+    edges = np.concatenate([[0.0], np.cumsum(share) * alive]) + rng.random()
     count: NDArray[np.int64] = np.diff(np.floor(edges)).astype(np.int64)
     return np.repeat(np.arange(n), count)
 

@@ -63,6 +63,8 @@ class Solver(ABC):
     objectives: tuple[str, ...] = ("margin",)
     #: Whether a state fits other data on the same graphs, too. A run on anything else begins afresh.
     portable = False
+    #: Whether a state fits the same data with other weights of the examples.
+    reweightable = False
     #: Whether it can train on features that are known by a kernel alone; and if the matrix is never held whole (`KernelBlocks`).
     kernels = False
     kernel_blocks = False
@@ -142,7 +144,7 @@ class Solver(ABC):
         if checkpoint is not None and os.path.exists(checkpoint):
             now, resumed = load_state(checkpoint, self.name, run.state_type, key), True
         else:
-            data = structure_key(problem) if self.portable else data_key(problem)
+            data = structure_key(problem) if self.portable else data_key(problem, weights=not self.reweightable)
             if state is not None and not isinstance(state, run.state_type):
                 raise OptionError(
                     f'The earlier state is not one of "{self.name}" with these options; start without it (warm_start=False).'

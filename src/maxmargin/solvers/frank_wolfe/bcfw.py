@@ -73,6 +73,7 @@ class BCFW(Solver):
     keeps = "the labelings found, a few for each example"
     paper = "Lacoste-Julien, Jaggi, Schmidt and Pletscher 2013"
     kernels = True
+    reweightable = True
 
     def __init__(
         self,

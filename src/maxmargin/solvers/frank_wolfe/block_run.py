@@ -22,7 +22,7 @@ from maxmargin.parallel.threads import Stopped, map_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.statistics import row_grams
 from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
-from maxmargin.solvers.core.sampling import sample_by_gap
+from maxmargin.solvers.core.sampling import draw_examples
 from maxmargin.solvers.frank_wolfe.visits import N_ORACLE, Rules
 from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Work, workspace
 from maxmargin.solvers.oracles.graph_oracle import GraphOracle
@@ -155,10 +155,8 @@ class BlockRun(ProximalRun[B]):
 
     def draw(self, now: B, rng: np.random.Generator) -> NDArray[np.int64]:
         """The examples of a pass, in random order."""
-        n = self.problem.n_examples
-        if self.solver.sampling == "uniform" or now.n_passes == 0:
-            return rng.permutation(n)
-        return rng.permutation(sample_by_gap(now.gaps * self.problem.arrays.weight, rng))
+        by_gap = self.solver.sampling == "gap" and now.n_passes > 0
+        return draw_examples(now.gaps, self.problem.arrays.weight, rng, by_gap)
 
     def walk(self, now: B, order: NDArray[np.int64], ask: bool, stop: Callable[[], bool]) -> tuple[float, float]:
         """Visit the examples in order, in pieces that can be interrupted; returns the gain and the cost."""

@@ -25,7 +25,7 @@ from maxmargin.jit import kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.solvers.core.run import State
-from maxmargin.solvers.core.sampling import sample_by_gap
+from maxmargin.solvers.core.sampling import draw_examples
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.frank_wolfe.visits import (
     N_CACHED,
@@ -129,9 +129,7 @@ class PythonRun(OracleRun[PythonState]):
 
     def draw(self, now: PythonState, rng: np.random.Generator) -> NDArray[np.int64]:
         """The examples of a pass, in random order."""
-        if self.solver.sampling == "uniform" or now.n_passes == 0:
-            return rng.permutation(self.oracle.n_examples)
-        return rng.permutation(sample_by_gap(now.gaps * self.oracle.weight, rng))
+        return draw_examples(now.gaps, self.oracle.weight, rng, self.solver.sampling == "gap" and now.n_passes > 0)
 
     def walk(
         self, now: PythonState, order: NDArray[np.int64], ask: bool, stop: Callable[[], bool]

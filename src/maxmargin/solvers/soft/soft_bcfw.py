@@ -50,7 +50,7 @@ from maxmargin.parallel.threads import asked_to_stop, run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import joint_states_of
 from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
-from maxmargin.solvers.core.sampling import in_runs, sample_by_gap
+from maxmargin.solvers.core.sampling import draw_examples, in_runs
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.soft.algorithm_1 import random_blocks
 from maxmargin.solvers.soft.bounds import dual_point, hinges
@@ -329,9 +329,8 @@ class SoftRun(ProximalRun[SoftState]):
 
     def draw_examples(self, now: SoftState, rng: np.random.Generator) -> NDArray[np.int64]:
         """The examples of a pass, in random order."""
-        if self.solver.sampling == "uniform" or now.n_passes == 0:
-            return rng.permutation(self.problem.n_examples)
-        return rng.permutation(sample_by_gap(now.point.block_gap + now.point.disagreement, rng))
+        gaps, live = now.point.block_gap + now.point.disagreement, (self.g.weight > 0.0).astype(np.float64)
+        return draw_examples(gaps, live, rng, self.solver.sampling == "gap" and now.n_passes > 0)
 
     def draw(self, now: SoftState, blocks: NDArray[np.int64]) -> None:
         """One step of Algorithm 1 on each of these blocks, numbered over all examples."""
@@ -446,10 +445,10 @@ class SingleRun(SoftRun):
         A visit solves its block, so that drawing one twice gains little; what pays is to leave out some of those that the last
         visit found solved already.
         """
-        n = self.problem.n_examples
-        if self.solver.sampling == "uniform" or now.n_passes == 0:
-            return in_runs(np.arange(n), rng)
-        return in_runs(np.flatnonzero((now.point.block_gap > 0.0) | (rng.random(n) < _SETTLED_SHARE)), rng)
+        live = self.g.weight > 0.0
+        if self.solver.sampling == "gap" and now.n_passes > 0:
+            live &= (now.point.block_gap > 0.0) | (rng.random(len(live)) < _SETTLED_SHARE)
+        return in_runs(np.flatnonzero(live), rng)
 
     def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
         """Visit the examples in order."""

@@ -1,0 +1,294 @@
+"""Choosing C: ``C="auto"``.
+
+No constant is a good C for all data: it multiplies a loss, in units of that loss, against squared weights, in units of one over the
+features. The scale of a problem is
+
+    unit = n * loss / size
+
+with n examples, the mean loss of the worst labeling (the value of the objective at w = 0) and the mean, over examples, of the
+squared norms of the feature rows of all its variables and factors. Good values are found from a tenth of it to some thousand
+times it. A part of the examples is held out, and the others are trained on for C = unit, unit * 10^(1/2), and so on, each run
+from where the one before ended, to a coarse tolerance and for a few passes. The path ends when the task loss of the predictions
+for the held-out part has been above its best value twice, or is 0. Where the first value was the best, smaller ones are tried, too.
+The best C is that of least loss, as a mean over it and its neighbours. Then all the data is trained on, from the point that the
+path had at this C. With little data, every example is held out once, in folds.
+
+Held-out examples are examples of weight 0, so that all runs are on one problem, and states (planes, marginals) of the path are
+good for the last run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maxmargin import jit
+from maxmargin.inference import Engine, batches
+from maxmargin.problems import FactorGraphs
+from maxmargin.solvers.core.result import Result, Status
+from maxmargin.solvers.core.sampling import seed_of
+
+#: Exponents of 10 of the path, in units of the problem's scale: where it begins, the step, where it ends, and how far it goes
+#: below where it began if that was the best.
+_FIRST, _STEP, _LAST, _LEAST = 0.0, 0.5, 3.5, -2.5
+#: Fewer examples than this are too few to hold some out; then C is the scale times this power of 10.
+_FEW, _RULE = 20, 1.0
+#: Passes over the data for each value: at least so many, and as many as make so many visits of variables, but at most so many.
+_PASSES, _VISITS, _MOST_PASSES = 10, 50_000, 300
+#: Tolerance for each value, as a share of the loss at w = 0.
+_TOL = 0.02
+#: Values above the best that end the path.
+_RISES = 2
+#: With fewer variables in all than this, every example is held out once.
+_LITTLE = 1000
+#: What the random numbers of the held-out part are drawn for.
+_PURPOSE = 78
+#: Share of `max_seconds` that the path may take.
+_SHARE = 0.5
+
+
+class Candidate(NamedTuple):
+    """One value of the path: the held-out task loss, and the run it comes from."""
+
+    C: float
+    loss: float
+    gap: float
+    n_passes: int
+    seconds: float
+
+
+@dataclass
+class Choice:
+    """The value chosen, why, the path, and the state of the solver there."""
+
+    C: float
+    reason: str
+    path: list[Candidate] = field(default_factory=list)
+    state: Any = None
+    #: The run at C if the path was interrupted: there will be no other.
+    interrupted: Result | None = None
+
+
+def scale_of(problem: Any) -> tuple[float, float]:
+    """The scale of C on this data for one example, loss / size; and the loss."""
+    if not isinstance(problem, FactorGraphs):
+        loss, size = problem.scale_of_loss_and_features()
+    else:
+        a, batch = problem.arrays, problem.batch
+        worst = np.add.reduceat(np.maximum.reduceat(a.losses, problem.state_starts()), problem.example_variables[:-1])
+        total = float(a.weight.sum())
+        loss = float(a.weight @ worst) / total
+        size = 0.0
+        for side, ends in ((batch.variables, problem.example_variables), (batch.factors, problem.example_factors)):
+            norms = side.features.squared_norms
+            if len(norms) == problem.n_examples:
+                norms = norms * a.weight
+            if len(norms) and ends[-1]:
+                size += float(norms.mean()) * float(a.weight @ np.diff(ends)) / total
+    return (loss / size if size > 0.0 and loss > 0.0 else 1.0), max(loss, 1e-300)
+
+
+def held_out(problem: Any, fraction: float, random_state: Any) -> list[NDArray[np.int64]]:
+    """Numbers of the examples to hold out: one part, or, where there is little data, parts that are all examples together.
+
+    No part at all if there are too few examples. Where examples have one variable, a part has its share of every class. Elsewhere
+    an example with a label that appears nowhere else is never held out.
+    """
+    graphs = isinstance(problem, FactorGraphs)
+    weight = problem.arrays.weight if graphs else problem.weight
+    live = np.flatnonzero(weight > 0.0)
+    if len(live) < _FEW:
+        return []
+    order = np.random.default_rng([seed_of(random_state), _PURPOSE]).permutation(live)
+    n_variables = np.diff(problem.example_variables) if graphs else np.ones(problem.n_examples, np.int64)
+    n_parts = max(2, round(1.0 / fraction)) if n_variables[live].sum() < _LITTLE else 1
+    place = np.arange(len(order))
+    if graphs and (n_variables == 1).all():
+        # Class by class, so that neighbours in this order are alike.
+        place[np.argsort(problem.labels[order], kind="stable")] = np.arange(len(order))
+    if n_parts > 1:
+        part = place % n_parts
+    else:
+        part = np.where(np.floor((place + 1) * fraction) > np.floor(place * fraction), 0, 1)
+    chosen = [np.sort(order[part == k]) for k in range(n_parts)]
+    if graphs:
+        owner, kinds = np.repeat(np.arange(problem.n_examples), n_variables), _kinds(problem)
+        chosen = [one[~np.isin(one, _alone(owner, kinds, one, weight))] for one in chosen]
+    return [one for one in chosen if len(one)]
+
+
+def _alone(
+    owner: NDArray[np.int64], kinds: NDArray[np.int64], chosen: NDArray[np.int64], weight: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Those of the chosen examples with a label that none of the others has."""
+    taken = np.isin(owner, chosen)
+    left = np.bincount(kinds[~taken & (weight[owner] > 0.0)], minlength=int(kinds.max()) + 1)
+    return np.unique(owner[taken & (left[kinds] == 0)])
+
+
+def _kinds(problem: FactorGraphs) -> NDArray[np.int64]:
+    """For each variable, a number for its template and its label."""
+    a = problem.arrays
+    n = np.diff(problem.example_variables)
+    local = np.repeat(a.structures[problem.structure_of].variables - problem.example_variables[:-1], n) + np.arange(
+        len(a.labels)
+    )
+    templates = a.variables[local].template.astype(np.int64)
+    return np.asarray(templates * (int(a.labels.max()) + 1) + a.labels)
+
+
+def held_out_loss(
+    problem: Any, examples: NDArray[np.int64], engine: Engine | None, n_jobs: int | None
+) -> Callable[[NDArray[np.float64]], float]:
+    """The mean task loss of predictions for some examples, as a function of the weights."""
+    if isinstance(problem, FactorGraphs):
+        part = problem.take(examples)
+        weight = part.arrays.weight
+
+        def losses(w: NDArray[np.float64]) -> NDArray[np.float64]:
+            assert engine is not None
+            return part.labeling_losses(batches.predict(part, w, engine, n_jobs).labels)
+    else:
+        weight = problem.weight[examples]
+
+        def losses(w: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.asarray(problem.prediction_losses(w, examples))
+
+    return lambda w: float(weight @ losses(w)) / float(weight.sum())
+
+
+def choose_C(estimator: Any, solver: Any, problem: Any, engine: Engine | None, state: Any, monitor: Any) -> Choice:
+    """Find C by a path on part of the data; estimators with ``C="auto"`` do so before they train.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Its ``tol``, ``max_seconds``, ``validation_fraction``, ``random_state`` and ``n_jobs`` count.
+    solver : Solver
+    problem : FactorGraphs, ParseForests or PythonProblem
+    engine : Engine
+        How to predict; for factor graphs.
+    state : State or None
+        Where the path begins.
+    monitor : Monitor or None
+    """
+    unit, loss = scale_of(problem)
+    parts = held_out(problem, float(estimator.validation_fraction), estimator.random_state)
+    if not parts:
+        C = _rounded(unit * _FEW * 10.0**_RULE)
+        return Choice(C, f"by the scale of the data, since fewer than {_FEW} examples are too few to hold some out")
+    path = _Path(estimator, solver, problem, engine, parts, state, monitor)
+    path.tol = max(float(estimator.tol), _TOL * loss)
+    unit *= path.n_trained
+    path.walk(unit, np.arange(_FIRST, _LAST + _STEP, _STEP))
+    if path.path[0].loss <= path.best:
+        path.walk(unit, np.arange(_FIRST - _STEP, _LEAST - _STEP, -_STEP))
+    return path.choice()
+
+
+class _Path:
+    """Runs with parts of the examples held out, for one C after the other."""
+
+    def __init__(
+        self, estimator: Any, solver: Any, problem: Any, engine: Engine | None, parts: list[NDArray[np.int64]], state: Any,
+        monitor: Any,
+    ) -> None:  # fmt: skip
+        self.estimator, self.solver, self.monitor = estimator, solver, monitor
+        weight = problem.arrays.weight if isinstance(problem, FactorGraphs) else problem.weight
+        self.parts = []
+        for held in parts:
+            left = weight.copy()
+            left[held] = 0.0
+            self.parts.append((problem.with_weights(left), held_out_loss(problem, held, engine, estimator.n_jobs)))
+        self.n_examples, self.n_held = problem.n_examples, sum(len(held) for held in parts)
+        self.n_trained = int(np.count_nonzero(weight > 0.0)) - self.n_held // len(parts)
+        self.states = [state] * len(parts)
+        self.tol = 0.0
+        n_variables = int(problem.example_variables[-1]) if isinstance(problem, FactorGraphs) else problem.n_examples
+        self.passes = min(max(_PASSES, _VISITS // n_variables), _MOST_PASSES, int(estimator.max_passes))
+        seconds = estimator.max_seconds
+        self.deadline = math.inf if seconds is None else jit.clock() + _SHARE * float(seconds)
+        self.path: list[Candidate] = []
+        self.best, self.interrupted = math.inf, False
+        self.kept: dict[float, Result] = {}
+
+    @property
+    def go_on(self) -> bool:
+        """Whether there is time for another value."""
+        return not self.interrupted and (not self.path or jit.clock() < self.deadline)
+
+    def walk(self, unit: float, exponents: NDArray[np.float64]) -> None:
+        """Go on to other values of C until the loss has been above its best for some time."""
+        rises = 0
+        for k in exponents.tolist():
+            if not self.go_on:
+                return
+            before = self.best
+            found = self.add(_rounded(unit * 10.0**k))
+            rises = 0 if found < before else rises + (found > before)
+            if rises >= _RISES or found == 0.0:
+                return
+
+    def add(self, C: float) -> float:
+        """Train for C, from where the run before ended; returns the held-out loss."""
+        e, started = self.estimator, jit.clock()
+        losses, gaps, passes = [], [], []
+        for at, (problem, loss_of) in enumerate(self.parts):
+            left = self.deadline - jit.clock()
+            result: Result = self.solver.solve(
+                problem, C=C, tol=self.tol, max_passes=self.passes,
+                max_seconds=None if math.isinf(left) else max(left, 1e-3), random_state=e.random_state, n_jobs=e.n_jobs,
+                monitor=self.monitor, state=self.states[at],
+            )  # fmt: skip
+            self.states[at] = result.state
+            losses.append(loss_of(result.weights))
+            gaps.append(result.gap)
+            passes.append(result.n_passes)
+            if result.status is Status.INTERRUPTED:
+                self.interrupted = True
+                break
+        found = float(np.mean(losses))
+        self.path.append(Candidate(C, found, float(np.mean(gaps)), sum(passes), jit.clock() - started))
+        self.best = min(self.best, found)
+        self.path.sort()
+        # States take memory. The loss around a value is known when it has two neighbours; until then it may become the best.
+        self.kept[C] = result
+        around = self.around()
+        useful = [self.path[0].C, self.path[-1].C]
+        if len(self.path) > 2:
+            useful.append(self.path[1 + int(np.argmin(around[1:-1]))].C)
+        self.kept = {one: kept for one, kept in self.kept.items() if one in useful}
+        return found
+
+    def around(self) -> NDArray[np.float64]:
+        """The loss of each value and half of those of its neighbours: losses of few examples are not smooth."""
+        losses = np.array([one.loss for one in self.path])
+        wider = np.concatenate([losses[:1], losses, losses[-1:]])
+        return np.asarray(0.5 * wider[:-2] + losses + 0.5 * wider[2:])
+
+    def choice(self) -> Choice:
+        """The value chosen, and where its run ended."""
+        C, loss = self.path[int(np.argmin(self.around()))][:2]
+        of = f"{self.n_held} of {self.n_examples} examples" if len(self.parts) == 1 else f"{len(self.parts)} folds"
+        reason = f"least held-out loss, {loss:.4g} on {of}, of {len(self.path)} values"
+        kept = self.kept.get(C)
+        choice = Choice(C, reason, self.path, kept.state if kept else None)
+        if self.interrupted:
+            result = kept or next(reversed(self.kept.values()))
+            result.dual, result.gap, result.certificate = -math.inf, math.inf, "none"
+            result.status = Status.INTERRUPTED
+            result.message = (
+                "Interrupted while C was being chosen: the weights are of a run without the held-out examples."
+            )
+            choice.interrupted = result
+        return choice
+
+
+def _rounded(C: float) -> float:
+    """C to 3 digits, which people can write down."""
+    return float(f"{C:.3g}")
