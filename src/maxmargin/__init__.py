@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from maxmargin.estimators.multi_label import MultiLabelSVM
     from maxmargin.estimators.parser import ParserSVM
     from maxmargin.estimators.structured import StructuredSVM
+    from maxmargin.features.text import TextFeatures
     from maxmargin.problems.python_problem import PythonProblem
-    from maxmargin.reporting.plots import plot_convergence
+    from maxmargin.reporting.plots import plot_convergence, plot_path
     from maxmargin.reporting.tree_plot import plot_tree
     from maxmargin.solvers.path import path
 
@@ -50,6 +51,7 @@ __all__ = [
     "ParserSVM",
     "PythonProblem",
     "StructuredSVM",
+    "TextFeatures",
     "__version__",
     "datasets",
     "errors",
@@ -72,6 +74,7 @@ __all__ = [
     "make_synth2",
     "path",
     "plot_convergence",
+    "plot_path",
     "plot_tree",
     "problems",
     "reporting",
@@ -90,9 +93,11 @@ _HOMES = {
     "ParserSVM": "estimators.parser",
     "PythonProblem": "problems.python_problem",
     "StructuredSVM": "estimators.structured",
+    "TextFeatures": "features.text",
     "load": "estimators.loading",
     "path": "solvers.path",
     "plot_convergence": "reporting.plots",
+    "plot_path": "reporting.plots",
     "plot_tree": "reporting.tree_plot",
 }
 
@@ -114,4 +119,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

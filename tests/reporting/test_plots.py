@@ -82,7 +82,7 @@ def test_nothing_to_plot(nothing):
 
 
 def test_an_unknown_axis():
-    with pytest.raises(OptionError, match='x=\'hours\' is not known; use "seconds" or "n_passes"'):
+    with pytest.raises(OptionError, match='x=\'hours\' is not known; use "seconds", "n_passes" or "n_oracle_calls"'):
         plot_convergence(result(), x="hours")
 
 
@@ -90,3 +90,27 @@ def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MaxMarginError, match=r"pip install 'maxmargin\[plot\]'"):
         plot_convergence(result())
+
+
+def test_a_path_of_C():
+    from types import SimpleNamespace
+
+    from maxmargin.estimators.choosing import Candidate
+    from maxmargin.reporting.plots import plot_path
+
+    path = [Candidate(1.0, 0.5, 0.1, 3, 0.1), Candidate(3.16, 0.2, 0.1, 3, 0.1), Candidate(10.0, 0.3, 0.1, 3, 0.1)]
+    ax = plot_path(SimpleNamespace(validation_path_=path, C_=3.16))
+    loss, chosen = ax.get_lines()
+    assert loss.get_ydata().tolist() == [0.5, 0.2, 0.3]
+    assert chosen.get_label() == "chosen: C = 3.16"
+    assert [one.get_text() for one in ax.get_xticklabels()] == ["1", "3.16", "10"]
+    with pytest.raises(DataError, match="There is no path to plot"):
+        plot_path(SimpleNamespace(validation_path_=[], C_=1.0))
+
+
+def test_several_runs_have_one_entry_each_in_the_legend():
+    upper = plot_convergence({"one": result(), "two": result()}, x="n_oracle_calls")
+    lower = upper.figure.axes[1]
+    assert [text.get_text() for text in upper.get_legend().get_texts()] == ["primal (upper bound)", "dual (lower bound)"]
+    assert [text.get_text() for text in lower.get_legend().get_texts()][:2] == ["one", "two"]
+    assert (upper.get_yscale(), lower.get_yscale()) == ("log", "log")

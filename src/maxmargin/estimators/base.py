@@ -31,13 +31,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from maxmargin import jit
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators.basis import BASES
-from maxmargin.estimators.choosing import Choice, choose_C
+from maxmargin.estimators.choosing import SOME, Choice, choose_C
 from maxmargin.estimators.feature_space import KERNEL_SOLVERS, KERNELS, is_linear, keep_support
 from maxmargin.estimators.restoring import restore_structured
 from maxmargin.estimators.saving import save, structured_parts
 from maxmargin.estimators.scaling import ScaledFeatures, scale_columns
 from maxmargin.inference import ENGINES, Engine, choose, engine
 from maxmargin.problems import FactorGraphs, Features
+from maxmargin.problems.conditionals import fit_temperature
 from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.problems.losses import LOSSES
 from maxmargin.solvers import SOLVERS, make_solver
@@ -170,8 +171,6 @@ class StructuredEstimator(BaseEstimator):
                     raise AttributeError(
                         f"With a kernel there are no weights of features, coef_; the model is in {coefficients}, {where}."
                     )
-        if name == "predict_proba" and hasattr(type(self), name):
-            raise AttributeError('Probabilities are of models trained with objective="log"; a margin has none.')
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __sklearn_tags__(self) -> Tags:
@@ -465,6 +464,13 @@ def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine 
     warn_if_open(results[choice.C])
     estimator.C_, estimator.validation_path_ = choice.C, choice.path
     estimator.path_, estimator.result_ = results, results[choice.C]
+    if isinstance(problem, FactorGraphs):
+        estimator.temperature_ = choice.temperature
+        if estimator.objective == "log":
+            estimator.temperature_ = 1.0
+        elif choice.temperature is None:
+            some = problem.take(np.arange(0, problem.n_examples, -(-problem.n_examples // SOME)))
+            estimator.temperature_ = fit_temperature(some, some.scores(estimator.result_.weights))
 
 
 def warn_if_open(result: Result) -> None:

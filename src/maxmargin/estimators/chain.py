@@ -200,8 +200,7 @@ class ChainSVM(StructuredPredictor):
         )
         by_tag = target.class_weights(self.class_weight, classes, states)
         if by_tag is not None:
-            # The builder's losses know nothing of tags; all variables have the same number of states.
-            problem.arrays.losses[:] *= np.repeat(by_tag[states], len(classes))
+            problem = problem.with_costs(by_tag[states])
         self._train(problem, features)
         for name in _OPTIONAL:
             self.__dict__.pop(name, None)

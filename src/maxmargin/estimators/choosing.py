@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from maxmargin import jit
 from maxmargin.inference import Engine, batches
 from maxmargin.problems import FactorGraphs
+from maxmargin.problems.conditionals import fit_temperature
 from maxmargin.solvers.core.result import Result, Status
 from maxmargin.solvers.core.sampling import seed_of
 
@@ -42,6 +43,8 @@ _FEW, _RULE = 20, 1.0
 _PASSES, _VISITS, _MOST_PASSES = 10, 50_000, 300
 #: Tolerance for each value, as a share of the loss at w = 0.
 _TOL = 0.02
+#: Examples by which a temperature is fitted, at most.
+SOME = 2000
 #: Values above the best that end the path.
 _RISES = 2
 #: With fewer variables in all than this, every example is held out once.
@@ -70,6 +73,8 @@ class Choice:
     reason: str
     path: list[Candidate] = field(default_factory=list)
     state: Any = None
+    #: The temperature that fits the scores of the held-out examples; None if it is not known.
+    temperature: float | None = None
     #: The run at C if the path was interrupted: there will be no other.
     interrupted: Result | None = None
 
@@ -201,6 +206,7 @@ class _Path:
         self.estimator, self.solver, self.monitor = estimator, solver, monitor
         weight = problem.arrays.weight if isinstance(problem, FactorGraphs) else problem.weight
         self.parts = []
+        self.held = problem.take(parts[-1][:SOME]) if isinstance(problem, FactorGraphs) else None
         for held in parts:
             left = weight.copy()
             left[held] = 0.0
@@ -275,9 +281,11 @@ class _Path:
         """The value chosen, and where its run ended."""
         C, loss = self.path[int(np.argmin(self.around()))][:2]
         of = f"{self.n_held} of {self.n_examples} examples" if len(self.parts) == 1 else f"{len(self.parts)} folds"
-        reason = f"least held-out loss, {loss:.4g} on {of}, of {len(self.path)} values"
+        reason = f"chosen by the held-out loss ({loss:.4g} on {of}; {len(self.path)} values tried)"
         kept = self.kept.get(C)
         choice = Choice(C, reason, self.path, kept.state if kept else None)
+        if self.held is not None and kept is not None:
+            choice.temperature = fit_temperature(self.held, self.held.scores(kept.weights))
         if self.interrupted:
             result = kept or next(reversed(self.kept.values()))
             result.dual, result.gap, result.certificate = -math.inf, math.inf, "none"

@@ -27,6 +27,12 @@ from maxmargin.problems.factor_graphs import as_weights
 from maxmargin.sparse import checked_csr
 
 
+def is_empty(X: Any) -> bool:
+    """Whether there is nothing to predict: an empty list, or no rows."""
+    shape = getattr(X, "shape", None)
+    return shape[0] == 0 if shape else isinstance(X, Sequence) and not isinstance(X, str) and len(X) == 0
+
+
 def distinct(values: Iterable[Hashable]) -> NDArray[Any]:
     """The distinct labels as a vector."""
     found = list(dict.fromkeys(values))
@@ -52,7 +58,8 @@ def as_vector(labels: Sequence[Any]) -> NDArray[Any]:
 
 def is_lists(Y: Any) -> bool:
     """Whether Y is a collection of labels per example rather than an array of zeros and ones."""
-    if isinstance(Y, np.ndarray) and Y.ndim == 1 and Y.dtype == object:
+    # A Series of collections is an array of objects, too.
+    if getattr(Y, "ndim", 0) == 1 and getattr(getattr(Y, "dtype", None), "kind", "") == "O":
         Y = list(Y)
     if not isinstance(Y, list | tuple) or not Y:
         return False

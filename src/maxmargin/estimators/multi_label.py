@@ -8,6 +8,7 @@ Trained on ``1/(2C) |w|^2 + mean hinge``; ``fit`` accepts what `estimators.label
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -15,12 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.errors import DataError
+from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import check_features, check_parameters, compare_columns, remember_columns, shared
 from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
+from maxmargin.problems.conditionals import conditional_scores
 
 
 class MultiLabelSVM(StructuredPredictor):
@@ -31,8 +33,11 @@ class MultiLabelSVM(StructuredPredictor):
     C : float
         Strength of the loss against the regulariser.
     edges : "full", "tree", "none" or list of pairs
-        Which pairs of labels have a weight: every pair, the tree of greatest mutual information, none, or these
-        columns.
+        Which pairs of labels have a weight: every pair, the tree of greatest mutual information, none, or these, by their names or
+        by the numbers of their columns.
+    class_weight : None, "balanced" or dict
+        What the cost of a wrong label is multiplied by. A dict has a number for each label, 1 for those left out. "balanced" is
+        n / (2 count), with the count of examples that have the label where it is on, and of the others where it is off.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
     n_basis, basis, objective : see there
@@ -73,6 +78,7 @@ class MultiLabelSVM(StructuredPredictor):
         C: float | str = "auto",
         *,
         edges: Any = "full",
+        class_weight: Any = None,
         solver: Any = "auto",
         inference: Any = "auto",
         loss: Any = "hamming",
@@ -98,6 +104,7 @@ class MultiLabelSVM(StructuredPredictor):
     ) -> None:
         super().__init__(**shared(locals()))
         self.edges = edges
+        self.class_weight = class_weight
 
     def fit(self, X: Any, Y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Train.
@@ -120,15 +127,13 @@ class MultiLabelSVM(StructuredPredictor):
         lists = target.is_lists(Y)
         encoded, classes = target.encode_lists(Y, None) if lists else target.encode_array(Y)
         _check_lengths(features.shape[0], len(encoded))
-        edges = label_edges(self.edges, encoded)
+        edges = label_edges(_numbers(self.edges, classes), encoded)
+        costs = self._label_costs(encoded, classes)
         problem = multi_label_problem(
-            training_rows(self, features),
-            encoded,
-            edges,
-            len(classes),
-            self.loss,
-            sample_weight,
+            training_rows(self, features), encoded, edges, len(classes), self.loss, sample_weight
         )
+        if costs is not None:
+            problem = problem.with_costs(costs)
         self._train(problem, features)
         remember_columns(self, X)
         self.classes_ = classes
@@ -153,6 +158,15 @@ class MultiLabelSVM(StructuredPredictor):
         tags.target_tags.single_output = False
         return tags
 
+    def _label_costs(self, encoded: NDArray[np.int8], classes: NDArray[Any]) -> NDArray[np.float64] | None:
+        """What the cost of each label of each example is multiplied by (n L,); None if by nothing."""
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            n, on = len(encoded), encoded.sum(axis=0, dtype=np.float64)
+            costs = np.where(encoded == 1, n / (2.0 * np.maximum(on, 1.0)), n / (2.0 * np.maximum(n - on, 1.0)))
+            return np.asarray(costs).ravel()
+        weight = target.class_weights(self.class_weight, classes, np.arange(len(classes), dtype=np.int32))
+        return None if weight is None else np.tile(weight, len(encoded))
+
     def _task_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return {"lists": bool(self._lists)}, {"edges": np.asarray(self.edges_, np.int64)}
 
@@ -172,6 +186,21 @@ class MultiLabelSVM(StructuredPredictor):
         """Zeros and ones (n, L), or lists of labels if trained on lists."""
         on = states.reshape(-1, len(self.classes_)).astype(np.int64)
         return [self.classes_[row == 1].tolist() for row in on] if self._lists else on
+
+    def _nothing(self) -> Any:
+        return [] if self._lists else np.empty((0, len(self.classes_)), np.int64)
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """By how much each label raises the score, the other labels as predicted, (n, L): positive where it is predicted.
+
+        Where inference is not exact, a label may be predicted that a change of this one label alone would improve.
+        """
+        check_is_fitted(self)
+        if target.is_empty(X):
+            return np.empty((0, len(self.classes_)))
+        problem, found = self._predict(X)
+        given = conditional_scores(problem, problem.scores(self._flat_weights()), found.labels).reshape(-1, 2)
+        return np.asarray(given[:, 1] - given[:, 0]).reshape(-1, len(self.classes_))
 
     def _present_marginals(self, marginals: NDArray[np.float64], problem: FactorGraphs) -> NDArray[np.float64]:
         """Probability of each label, (n, L)."""
@@ -197,6 +226,21 @@ class MultiLabelSVM(StructuredPredictor):
 def _check_lengths(n_rows: int, n_targets: int) -> None:
     if n_rows != n_targets:
         raise DataError(f"X has {n_rows} rows, but Y has {n_targets}; expected a row of Y for each row of X.")
+
+
+def _numbers(edges: Any, classes: NDArray[Any]) -> Any:
+    """Pairs of labels as pairs of columns, if they are pairs of names."""
+    if isinstance(edges, str) or not isinstance(edges, Iterable):
+        return edges
+    pairs = list(edges)
+    names = [name for pair in pairs if isinstance(pair, tuple | list) for name in pair]
+    if not any(isinstance(name, str) for name in names):
+        return edges
+    column = {label: k for k, label in enumerate(classes.tolist())}
+    for name in names:
+        if name not in column:
+            raise OptionError(f"edges names the label {name!r}, which is not in Y; the labels are {list(column)}.")
+    return [[column[name] for name in pair] for pair in pairs]
 
 
 def _numbered(classes: NDArray[Any]) -> bool:

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError
@@ -112,26 +111,25 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         best = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(np.int64)
         return np.asarray(self.classes_[best])
 
-    @available_if(lambda self: self.objective == "log")
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probability of each class, (n, K); for models trained with ``objective="log"``, whose scores are log odds."""
-        scores = self._scores(X)
+        """Probability of each class, (n, K).
+
+        With ``objective="log"`` scores are log odds. A margin's are made so by a temperature, ``temperature_``, that fits the
+        classes of held-out examples with ``C="auto"``, and of the training examples, of which a model is too sure, otherwise.
+        """
+        scores = self._scores(X) / self.temperature_
         if scores.shape[1] == 1:
             scores = np.hstack([np.zeros_like(scores), scores])
         return np.asarray(softmax(scores, axis=1))
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Fraction of the examples whose class is predicted right."""
+        """Fraction of the examples whose class is predicted right; a class that was not seen in training never is."""
         check_is_fitted(self)
-        values = target.column(y, type(self).__name__)
-        states = target.states_of(values, self.classes_)
-        if (states < 0).any():
-            m = int(np.flatnonzero(states < 0)[0])
-            raise DataError(f"y[{m}] is {values[m]!r}, a class that was not seen in training.")
-        predicted = self.predict(X)
+        states = target.states_of(target.column(y, type(self).__name__), self.classes_)
+        predicted = target.states_of(self.predict(X).tolist(), self.classes_)
         _check_lengths(len(predicted), len(states))
         weight = target.score_weights(sample_weight, len(states), "example")
-        return float(np.average(predicted == self.classes_[states], weights=weight))
+        return float(np.average(predicted == states, weights=weight))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -141,6 +139,8 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Score of each block of weights, (n, blocks)."""
         check_is_fitted(self)
+        if target.is_empty(X):
+            return np.empty((0, len(self.intercept_)))
         features = check_features(X)
         compare_columns(self, X)
         return block_scores(self, features)

@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, ModelFileError, OptionError
 from maxmargin.estimators.base import StructuredEstimator, check_parameters, is_whole, train
+from maxmargin.estimators.labels import is_empty
 from maxmargin.estimators.restoring import result_of, size_of
 from maxmargin.estimators.saving import save
 from maxmargin.parsing.brackets import BracketScores, bracket_scores
@@ -328,6 +329,8 @@ class ParserSVM(BaseEstimator):
     def _parse(self, X: Sequence[Any], k: int = 1) -> list[tuple[list[Tree], NDArray[np.float64]]]:
         """The k best trees of each sentence, and their scores; an empty list where there is none."""
         check_is_fitted(self)
+        if is_empty(X):
+            return []
         sentences = as_sentences(X)
         found = self._forests(sentences).parse(self.coef_, k, self.n_jobs)
         out = []

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import StructuredEstimator
 from maxmargin.estimators.feature_space import prediction_weights
 from maxmargin.inference import MapResult, batches, top_k
@@ -37,27 +38,40 @@ class StructuredPredictor(StructuredEstimator):
         labels : as in `fit`
         scores, bounds : arrays (n,), with ``return_bound=True``
         """
+        check_is_fitted(self)
+        if target.is_empty(X):
+            return (self._nothing(), np.empty(0), np.empty(0)) if return_bound else self._nothing()
         problem, found = self._predict(X)
         labels = self._present(found.labels, problem)
         return (labels, found.values, found.bounds) if return_bound else labels
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Score of the predicted labels of each example, (n,)."""
-        return self._predict(X)[1].values
+        check_is_fitted(self)
+        return np.empty(0) if target.is_empty(X) else self._predict(X)[1].values
 
-    def predict_marginals(self, X: Any, temperature: float = 1.0) -> Any:
+    def predict_proba(self, X: Any) -> Any:
+        """Probability of each label of each variable: `predict_marginals` at the temperature that was fitted."""
+        return self.predict_marginals(X)
+
+    def predict_marginals(self, X: Any, temperature: float | None = None) -> Any:
         """Probability of each label of each variable, under p(y) ~ exp(score(y) / temperature).
 
-        A margin does not make scores into log-probabilities: the marginals rank labels by confidence, and `temperature` says how
-        sharply. They are exact where inference is cheap, and otherwise those of loopy sum-product, with a warning.
+        A margin does not make scores into log-probabilities; a temperature that fits the labels of held-out examples does so well
+        enough to compare with. Marginals are exact where inference is cheap, and otherwise those of loopy sum-product, with a
+        warning.
 
         Parameters
         ----------
         X : inputs, as in `fit`
-        temperature : float
-            Above 0.
+        temperature : float, optional
+            Above 0. By default ``temperature_``: 1 with ``objective="log"``, otherwise fitted by pseudo-likelihood, to held-out
+            examples with ``C="auto"``, and to the training examples, of which a model is too sure, with a C that was given.
         """
         check_is_fitted(self)
+        temperature = self.temperature_ if temperature is None else temperature
+        if target.is_empty(X):
+            return self._nothing()
         problem = self._new_problem(X)
         if isinstance(self.inference, str) and self.inference == "auto":
             engine, reason = choose_marginals(problem)
@@ -85,6 +99,8 @@ class StructuredPredictor(StructuredEstimator):
         scores : list of n arrays
         """
         check_is_fitted(self)
+        if target.is_empty(X):
+            return [], []
         problem = self._new_problem(X)
         found = top_k(problem, problem.scores(self._flat_weights()), k)
         ranked = [self._present(np.maximum(row, 0), problem) for row in found.labels]
@@ -108,6 +124,10 @@ class StructuredPredictor(StructuredEstimator):
     def _new_problem(self, X: Any) -> FactorGraphs:
         """The problem of inputs to predict, compared with those of training."""
         raise NotImplementedError
+
+    def _nothing(self) -> Any:
+        """The labels of no examples."""
+        return []
 
     def _present(self, states: NDArray[np.int32], problem: FactorGraphs) -> Any:
         """The states of all variables as the user's labels, one entry an example."""

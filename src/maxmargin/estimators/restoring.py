@@ -44,6 +44,9 @@ def restore_structured(estimator: Any, header: dict[str, Any], arrays: dict[str,
     if header.get("vectoriser") is not None:
         estimator._keep_vectoriser(_restore_vectoriser(header["vectoriser"], arrays, p))
     estimator.inference_ = str(header["inference"])
+    estimator.temperature_ = float(header["temperature"])
+    if not 0.0 < estimator.temperature_ < np.inf:
+        raise ModelFileError(f"its temperature is {estimator.temperature_}; expected a finite number above 0.")
     estimator.result_ = result_of(header["certificate"], arrays)
     if not is_linear(estimator):
         _restore_vectors(estimator, header["kernel"]["gamma"], arrays)

@@ -4,11 +4,12 @@ Conventions
 -----------
 Header: ``library_version``, ``task``, ``parameters`` (the constructor's), ``labels``, ``feature_names`` (or null),
 ``data_frame`` (whether they are a data frame's), ``n_features``, ``certificate`` (how training ended), ``validation_path`` (how
-C was chosen, a list for each value) and what one task needs more. Arrays: ``weights``, ``history_NAME`` for each column of the
-history, ``classes`` if the labels are numbers, ``edges`` for multi-label models. With a kernel, ``kernel`` in the header has the
-number of training rows and gamma, and the support vectors are the array ``support_vectors``, or, in CSR, ``support_data``, ``support_indices``, ``support_indptr``. With a
-basis, ``kernel`` has gamma and the residual, ``basis_map`` (k, r) makes coordinates of kernel values, and the vectors are under
-the same names with ``basis`` for ``support``; ``basis`` has the numbers of the rows, if it is made of training rows.
+C was chosen, a list for each value), ``temperature`` (of probabilities) and what one task needs more. Arrays: ``weights``,
+``history_NAME`` for each column of the history, ``classes`` if the labels are numbers, ``edges`` for multi-label models. With a
+kernel, ``kernel`` in the header has the number of training rows and gamma, and the support vectors are the array
+``support_vectors``, or, in CSR, ``support_data``, ``support_indices``, ``support_indptr``. With a basis, ``kernel`` has gamma and
+the residual, ``basis_map`` (k, r) makes coordinates of kernel values, and the vectors are under the same names with ``basis`` for
+``support``; ``basis`` has the numbers of the rows, if it is made of training rows.
 
 What makes features of positions (``vectoriser``) is saved by name and options, and its columns' names as ``names_text``, all
 characters in UTF-8, and ``names_length``, how many characters each name has.
@@ -93,6 +94,7 @@ def structured_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, NDArray[
         "labels": [_label(label) for label in classes.tolist()],
         "n_features": estimator.n_features_in_,
         "feature_names": _feature_names(estimator),
+        "temperature": float(estimator.temperature_),
         "data_frame": hasattr(estimator, "feature_names_in_") and not hasattr(estimator, "vectoriser_"),
     }
     if classes.dtype.kind in "biuf":

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from maxmargin.errors import DataError
+from maxmargin.parsing.tree_layout import draw_svg
 
 T = TypeVar("T")
 
@@ -129,6 +130,10 @@ class Tree:
                 stack.append(")")
                 stack.extend(reversed(node.children))
         return "".join(parts)[1:]
+
+    def _repr_svg_(self) -> str:
+        """A picture, for notebooks."""
+        return draw_svg(self)
 
     def __repr__(self) -> str:
         text = str(self)

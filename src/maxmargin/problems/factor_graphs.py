@@ -315,6 +315,11 @@ class FactorGraphs:
         """The same batch with a task loss of 0."""
         return self._with(self.arrays._replace(losses=np.zeros_like(self.arrays.losses)))
 
+    def with_costs(self, factor: NDArray[np.float64]) -> FactorGraphs:
+        """The same batch with the task loss of each variable multiplied by a number (V,)."""
+        sizes = np.diff(np.append(self.state_starts(), self.example_states[-1]))
+        return self._with(self.arrays._replace(losses=self.arrays.losses * np.repeat(factor, sizes)))
+
     def with_weights(self, weights: ArrayLike | None) -> FactorGraphs:
         """The same batch with other weights of its examples, scaled to mean 1."""
         return self._with(self.arrays._replace(weight=example_weights(weights, self.n_examples)))

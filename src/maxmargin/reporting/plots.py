@@ -1,7 +1,7 @@
 """Pictures of training.
 
 `plot_convergence` shows the certified interval: the optimum lies between the primal and the dual value, in the shaded
-band, and the gap is the height of the band, on a logarithmic axis of its own.
+band, and the gap is the height of the band, below on an axis of its own. `plot_path` shows how C was chosen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from maxmargin.errors import DataError, MaxMarginError, OptionError
 from maxmargin.solvers.core.result import Result
 
-_LABELS = {"seconds": "seconds of training", "n_passes": "passes over the data"}
+_LABELS = {
+    "seconds": "seconds of training",
+    "n_passes": "passes over the data",
+    "n_oracle_calls": "calls of the oracle",
+}
+#: Markers on a line, at most.
+_MARKERS = 12
 
 
 def plot_convergence(
@@ -29,7 +35,7 @@ def plot_convergence(
         Such as ``model.result_``.
     ax : matplotlib Axes, optional
         Draw the gap there, and nothing else. By default a figure is made, with the bounds above and the gap below.
-    x : "seconds" or "n_passes"
+    x : "seconds", "n_passes" or "n_oracle_calls"
 
     Returns
     -------
@@ -37,7 +43,7 @@ def plot_convergence(
         `ax`, or the upper of the two; the lower one is ``.figure.axes[1]``.
     """
     if x not in _LABELS:
-        raise OptionError(f'x={x!r} is not known; use "seconds" or "n_passes".')
+        raise OptionError(f'x={x!r} is not known; use "seconds", "n_passes" or "n_oracle_calls".')
     named = _named(results)
     upper, lower = (None, ax) if ax is not None else _figure()
     colors = [f"C{k}" for k in range(len(named))]
@@ -46,9 +52,10 @@ def plot_convergence(
             np.asarray(result.history[column], np.float64) for column in (x, "primal", "dual", "gap")
         )
         if upper is not None:
-            _bounds(upper, at, primal, dual, color, name)
+            _bounds(upper, at, primal, dual, color)
         seen = np.isfinite(gap) & (gap > 0)
-        lower.plot(at[seen], gap[seen], color=color, marker="o", markersize=3, label=name or "gap")
+        every = max(1, int(seen.sum()) // _MARKERS)
+        lower.plot(at[seen], gap[seen], color=color, marker="o", markersize=3, markevery=every, label=name or "gap")
     lower.set_yscale("log")
     lower.set_xlabel(_LABELS[x])
     lower.set_ylabel("certified gap")
@@ -63,8 +70,54 @@ def plot_convergence(
     if upper is not None:
         upper.set_ylabel("objective")
         upper.grid(True, alpha=0.3)
-        upper.legend(frameon=False)
+        values = [np.asarray(line.get_ydata()) for line in upper.get_lines()]
+        if all(len(one) and one[-1] > 0 for one in values):
+            # The first lower bound is often 0, for which such an axis has no place.
+            upper.set_yscale("log")
+            upper.set_ylim(bottom=0.9 * min(float(one[one > 0].min()) for one in values))
+        if len(named) == 1:
+            upper.legend(frameon=False)
+        else:
+            # The colors are the same below, where the names are.
+            kinds = upper.get_lines()[:2]
+            upper.legend(kinds, ["primal (upper bound)", "dual (lower bound)"], frameon=False)
     return top
+
+
+def plot_path(model: Any, ax: Any = None) -> Any:
+    """Plot the held-out loss of each value of C that was tried with ``C="auto"``, and the one that was chosen.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        With ``validation_path_``.
+    ax : matplotlib Axes, optional
+        By default a figure is made.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    path = list(getattr(model, "validation_path_", []))
+    if not path:
+        raise DataError('There is no path to plot: C was given, or there were too few examples; fit with C="auto".')
+    if ax is None:
+        require_matplotlib()
+        import matplotlib.pyplot as plt
+
+        ax = plt.subplots(figsize=(6, 3.5), layout="constrained")[1]
+    C, loss = [one.C for one in path], [one.loss for one in path]
+    ax.plot(C, loss, color="C0", marker="o", markersize=4, label="held-out loss")
+    ax.axvline(model.C_, color="0.5", linestyle="--", linewidth=1, label=f"chosen: C = {model.C_:g}")
+    ax.set_xscale("log")
+    ax.set_xticks(C, [f"{one:g}" for one in C])
+    ax.set_xticks([], minor=True)
+    ax.set_ylim(0, 1.1 * max(loss) or 1.0)
+    ax.set_xlabel("C")
+    ax.set_ylabel("task loss on held-out examples")
+    ax.grid(True, alpha=0.3)
+    ax.legend(frameon=False)
+    return ax
 
 
 def _named(results: Any) -> dict[str, Result]:
@@ -104,14 +157,13 @@ def require_matplotlib() -> None:
         raise MaxMarginError("Plots need matplotlib, which is not installed: pip install 'maxmargin[plot]'.") from None
 
 
-def _bounds(ax: Any, at: NDArray[Any], primal: NDArray[Any], dual: NDArray[Any], color: str, name: str) -> None:
+def _bounds(ax: Any, at: NDArray[Any], primal: NDArray[Any], dual: NDArray[Any], color: str) -> None:
     # What was certified up to then: the best of both bounds so far. No objective is negative, so 0 is a lower bound.
     above = np.minimum.accumulate(np.where(np.isfinite(primal), primal, np.inf))
     below = np.maximum.accumulate(np.where(dual > 0, dual, 0.0))
     seen = np.isfinite(above)
-    prefix = f"{name}: " if name else ""
-    ax.plot(at[seen], above[seen], color=color, label=f"{prefix}primal (upper bound)")
-    ax.plot(at[seen], below[seen], color=color, linestyle="--", label=f"{prefix}dual (lower bound)")
+    ax.plot(at[seen], above[seen], color=color, label="primal (upper bound)")
+    ax.plot(at[seen], below[seen], color=color, linestyle="--", label="dual (lower bound)")
     ax.fill_between(at[seen], below[seen], above[seen], color=color, alpha=0.15, linewidth=0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ CERTIFICATES = {
 }
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """The outcome of training.
 
@@ -77,12 +78,34 @@ class Result:
     state: Any = field(default=None, repr=False, compare=False)
     compile_seconds: float = field(default=0.0, repr=False, compare=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds: all but the solver's state, which may be many times as large as the weights."""
+        return {**self.__dict__, "state": None}
+
+    def __repr__(self) -> str:
+        return f"Result({self.solver}, {self.summary()})"
+
+    def _repr_html_(self) -> str:
+        """A small table, for notebooks."""
+        rows = {
+            "status": str(self.status), "certificate": f"{self.certificate}: {CERTIFICATES[self.certificate]}",
+            "primal": f"{self.primal:.6g}", "dual": f"{self.dual:.6g}", "gap": f"{self.gap:.3g}",
+            "passes": str(self.n_passes), "oracle calls": str(self.n_oracle_calls),
+            "seconds": f"{self.seconds:.2f}, and {self.compile_seconds:.1f} of compilation", "solver": self.solver,
+        }  # fmt: skip
+        if "C" in self.options:
+            rows["C"] = f"{self.options['C']:g}, {self.options.get('C_reason', 'as asked')}"
+        if self.message:
+            rows["message"] = self.message
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
+        return f"<table>{cells}</table>"
+
     def summary(self) -> str:
         """One sentence about the outcome, and what went wrong on the way."""
         reason = self.options.get("C_reason", "as asked")
         return (
             f"{self.status}: {self.certificate} gap {self.gap:.3g} (primal {self.primal:.6g}, dual {self.dual:.6g}) "
             f"after {self.n_passes} passes, {self.seconds:.2f} s"
-            + (f". C = {self.options['C']:g}: {reason}" if reason != "as asked" else "")
+            + (f". C = {self.options['C']:g}, {reason}" if reason != "as asked" else "")
             + (f". {self.message}" if self.message else "")
         )

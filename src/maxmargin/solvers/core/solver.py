@@ -13,6 +13,7 @@ says what is known of w = 0 without inference, or that it knows nothing (a prima
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 import os
@@ -72,6 +73,15 @@ class Solver(ABC):
     kernel_objectives: tuple[str, ...] = ("margin", "log")
     #: Why this solver was chosen.
     reason = "as asked"
+
+    def __repr__(self) -> str:
+        known = inspect.signature(type(self)).parameters
+        given = (
+            f"{name}={value!r}"
+            for name, value in vars(self).items()
+            if name in known and value is not known[name].default and value != known[name].default
+        )
+        return f"{type(self).__name__}({', '.join(given)})"
 
     def options(self) -> dict[str, Any]:
         """The constructor's parameters, an engine by its name."""
