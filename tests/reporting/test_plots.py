@@ -27,6 +27,7 @@ def result(status=Status.CONVERGED, **options):
         "primal": np.array([2.0, 1.4, 1.5, 1.2]),
         "dual": np.array([-np.inf, 0.5, 0.4, 1.1]),
         "gap": np.array([np.inf, 0.9, 1.1, 0.1]),
+        "n_oracle_calls": np.array([10, 20, 30, 44]),
     }
     return Result(status, np.zeros(3), 1.2, 1.1, 0.1, "relaxed", 11, 44, 0.4, history, "soft-bcfw", options)
 
@@ -111,6 +112,9 @@ def test_a_path_of_C():
 def test_several_runs_have_one_entry_each_in_the_legend():
     upper = plot_convergence({"one": result(), "two": result()}, x="n_oracle_calls")
     lower = upper.figure.axes[1]
-    assert [text.get_text() for text in upper.get_legend().get_texts()] == ["primal (upper bound)", "dual (lower bound)"]
+    assert [text.get_text() for text in upper.get_legend().get_texts()] == [
+        "primal (upper bound)",
+        "dual (lower bound)",
+    ]
     assert [text.get_text() for text in lower.get_legend().get_texts()][:2] == ["one", "two"]
     assert (upper.get_yscale(), lower.get_yscale()) == ("log", "log")

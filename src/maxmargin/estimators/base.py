@@ -33,6 +33,7 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators.basis import BASES
 from maxmargin.estimators.choosing import SOME, Choice, choose_C
 from maxmargin.estimators.feature_space import KERNEL_SOLVERS, KERNELS, is_linear, keep_support
+from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.restoring import restore_structured
 from maxmargin.estimators.saving import save, structured_parts
 from maxmargin.estimators.scaling import ScaledFeatures, scale_columns
@@ -61,8 +62,9 @@ class StructuredEstimator(BaseEstimator):
     solver : str or solver
         "auto", a name in `maxmargin.solvers.SOLVERS`, or a solver with options of its own.
     inference : str or engine
-        How to predict: "auto" (exact where that is cheap, else a relaxation, rounded and improved), or an engine of
-        `maxmargin.inference`.
+        Who finds labelings, in training and in prediction alike, unless a solver object names an engine of its own: "auto" (exact
+        where that is cheap, else a relaxation, rounded and improved), or an engine of `maxmargin.inference`. Solvers that ask no
+        engine, such as "soft-bcfw", train without it.
     loss : "hamming", "count" or array
         Task loss: the fraction of wrong variables, their number, or a table of costs.
     tol : float
@@ -112,10 +114,10 @@ class StructuredEstimator(BaseEstimator):
 
     def __init__(
         self,
-        C: float | str = "auto",
+        C: float | Auto = "auto",
         *,
-        solver: Any = "auto",
-        inference: Any = "auto",
+        solver: SolverOption = "auto",
+        inference: InferenceOption = "auto",
         loss: Any = "hamming",
         tol: float = 1e-3,
         max_passes: int = 1000,
@@ -133,9 +135,9 @@ class StructuredEstimator(BaseEstimator):
         coef0: float = 1.0,
         n_basis: int | None = None,
         basis: str = "auto",
-        objective: str = "margin",
+        objective: Objective = "margin",
         validation_fraction: float = 0.2,
-        scale: Any = "auto",
+        scale: bool | Auto = "auto",
     ) -> None:
         self.C = C
         self.solver = solver
@@ -267,7 +269,7 @@ class StructuredEstimator(BaseEstimator):
         left_open = isinstance(chosen, str) and chosen == "auto"
         if blocks and left_open:
             chosen = "one-slack"
-        solver = make_solver(chosen, problem, self.objective)
+        solver = make_solver(chosen, problem, self.objective, self.inference)
         name = getattr(solver, "name", repr(solver))
         if isinstance(rows, KernelFeatures) and not (
             getattr(solver, "kernel_blocks", False) or (not blocks and getattr(solver, "kernels", False))
@@ -519,6 +521,8 @@ def check_features(X: Any, name: str = "X") -> Features:
     if getattr(dtype, "kind", "") == "c":
         raise DataError(f"Complex data not supported: {name} has dtype {dtype}; expected real numbers.")
     if not sp.issparse(X):
+        if hasattr(X, "columns") and hasattr(X, "iloc"):
+            _check_frame(X, name)
         X = np.asarray(X)
         if X.ndim == 1:
             raise DataError(
@@ -537,6 +541,29 @@ def check_features(X: Any, name: str = "X") -> Features:
     if features.shape[1] == 0:
         raise DataError(f"{name} has 0 feature(s) (shape={features.shape}) while a minimum of 1 is required.")
     return features
+
+
+def _check_frame(X: Any, name: str) -> None:
+    """Refuse a data frame with a column that holds anything but finite real numbers, naming the column and the row."""
+    for k, column in enumerate(X.columns):
+        values = X.iloc[:, k]
+        try:
+            numbers_ = np.asarray(values, np.float64)
+        except (TypeError, ValueError, OverflowError):
+            wrong = next(
+                ((row, value) for row, value in zip(X.index, values, strict=True) if not _is_real(value)),
+                (X.index[0], values.iloc[0]),
+            )
+            raise DataError(
+                f"{name} holds values that are not real numbers: column {column!r} is {wrong[1]!r} in row {wrong[0]!r}; encode "
+                "such columns as numbers first, or leave them out."
+            ) from None
+        if not np.isfinite(numbers_).all():
+            row = int(np.flatnonzero(~np.isfinite(numbers_))[0])
+            raise DataError(
+                f"{name} has {numbers_[row]} in column {column!r}, row {X.index[row]!r}; features must be finite, not NaN or "
+                "infinity."
+            )
 
 
 def remember_columns(estimator: StructuredEstimator, X: Any) -> None:

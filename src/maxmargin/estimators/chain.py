@@ -28,6 +28,7 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import check_parameters, compare_columns, remember_columns, shared
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
+from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
 from maxmargin.features import Vectoriser
@@ -115,7 +116,7 @@ class ChainSVM(StructuredPredictor):
 
     def __init__(
         self,
-        C: float | str = "auto",
+        C: float | Auto = "auto",
         *,
         boundary: bool = True,
         forbidden: Sequence[tuple[Any, Any]] | None = None,
@@ -124,8 +125,8 @@ class ChainSVM(StructuredPredictor):
         emission_order: int = 0,
         features: Any = None,
         class_weight: Any = None,
-        solver: Any = "auto",
-        inference: Any = "auto",
+        solver: SolverOption = "auto",
+        inference: InferenceOption = "auto",
         loss: Any = "hamming",
         tol: float = 1e-3,
         max_passes: int = 1000,
@@ -143,9 +144,9 @@ class ChainSVM(StructuredPredictor):
         coef0: float = 1.0,
         n_basis: int | None = None,
         basis: str = "auto",
-        objective: str = "margin",
+        objective: Objective = "margin",
         validation_fraction: float = 0.2,
-        scale: Any = "auto",
+        scale: bool | Auto = "auto",
     ) -> None:
         super().__init__(**shared(locals()))
         self.boundary = boundary

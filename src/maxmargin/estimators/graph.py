@@ -22,6 +22,7 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import check_parameters, shared
 from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
+from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
 from maxmargin.problems import FactorGraphs, Features, graph_problem
@@ -72,11 +73,11 @@ class GraphSVM(StructuredPredictor):
 
     def __init__(
         self,
-        C: float | str = "auto",
+        C: float | Auto = "auto",
         *,
         edge_weights: str = "full",
-        solver: Any = "auto",
-        inference: Any = "auto",
+        solver: SolverOption = "auto",
+        inference: InferenceOption = "auto",
         loss: Any = "hamming",
         tol: float = 1e-3,
         max_passes: int = 1000,
@@ -94,9 +95,9 @@ class GraphSVM(StructuredPredictor):
         coef0: float = 1.0,
         n_basis: int | None = None,
         basis: str = "auto",
-        objective: str = "margin",
+        objective: Objective = "margin",
         validation_fraction: float = 0.2,
-        scale: Any = "auto",
+        scale: bool | Auto = "auto",
     ) -> None:
         super().__init__(**shared(locals()))
         self.edge_weights = edge_weights

@@ -20,6 +20,7 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import check_features, check_parameters, compare_columns, remember_columns, shared
 from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
+from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
 from maxmargin.problems.conditionals import conditional_scores
@@ -75,12 +76,12 @@ class MultiLabelSVM(StructuredPredictor):
 
     def __init__(
         self,
-        C: float | str = "auto",
+        C: float | Auto = "auto",
         *,
         edges: Any = "full",
         class_weight: Any = None,
-        solver: Any = "auto",
-        inference: Any = "auto",
+        solver: SolverOption = "auto",
+        inference: InferenceOption = "auto",
         loss: Any = "hamming",
         tol: float = 1e-3,
         max_passes: int = 1000,
@@ -98,9 +99,9 @@ class MultiLabelSVM(StructuredPredictor):
         coef0: float = 1.0,
         n_basis: int | None = None,
         basis: str = "auto",
-        objective: str = "margin",
+        objective: Objective = "margin",
         validation_fraction: float = 0.2,
-        scale: Any = "auto",
+        scale: bool | Auto = "auto",
     ) -> None:
         super().__init__(**shared(locals()))
         self.edges = edges

@@ -27,6 +27,7 @@ from maxmargin.estimators.base import (
     shared,
 )
 from maxmargin.estimators.feature_space import block_scores, training_rows
+from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.losses import LOSSES
 
@@ -39,11 +40,11 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
 
     def __init__(
         self,
-        C: float | str = "auto",
+        C: float | Auto = "auto",
         *,
         class_weight: Any = None,
-        solver: Any = "auto",
-        inference: Any = "auto",
+        solver: SolverOption = "auto",
+        inference: InferenceOption = "auto",
         loss: Any = "hamming",
         tol: float = 1e-3,
         max_passes: int = 1000,
@@ -61,9 +62,9 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         coef0: float = 1.0,
         n_basis: int | None = None,
         basis: str = "auto",
-        objective: str = "margin",
+        objective: Objective = "margin",
         validation_fraction: float = 0.2,
-        scale: Any = "auto",
+        scale: bool | Auto = "auto",
     ) -> None:
         super().__init__(**shared(locals()))
         self.class_weight = class_weight

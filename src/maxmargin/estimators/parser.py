@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import DataError, ModelFileError, OptionError
 from maxmargin.estimators.base import StructuredEstimator, check_parameters, is_whole, train
 from maxmargin.estimators.labels import is_empty
+from maxmargin.estimators.names import Auto, Objective, SolverOption
 from maxmargin.estimators.restoring import result_of, size_of
 from maxmargin.estimators.saving import save
 from maxmargin.parsing.brackets import BracketScores, bracket_scores
@@ -103,7 +104,7 @@ class ParserSVM(BaseEstimator):
 
     def __init__(
         self,
-        C: float | str = "auto",
+        C: float | Auto = "auto",
         *,
         markov: int | None = None,
         parent: bool = False,
@@ -113,7 +114,7 @@ class ParserSVM(BaseEstimator):
         loss: str = "brackets",
         unparsable: str = "stop",
         memory: int = 1 << 31,
-        solver: Any = "auto",
+        solver: SolverOption = "auto",
         tol: float = 1e-3,
         max_passes: int = 1000,
         max_seconds: float | None = None,
@@ -122,7 +123,7 @@ class ParserSVM(BaseEstimator):
         verbose: int = 0,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
-        objective: str = "margin",
+        objective: Objective = "margin",
         validation_fraction: float = 0.2,
     ) -> None:
         self.C = C

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators.base import StructuredEstimator, check_parameters, train
 from maxmargin.estimators.labels import score_weights
+from maxmargin.estimators.names import Auto, SolverOption
 from maxmargin.problems.python_problem import PythonProblem, ask, named, outputs
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.choice import choose_solver
@@ -71,9 +72,9 @@ class StructuredSVM(BaseEstimator):
     def __init__(
         self,
         model: Any,
-        C: float | str = "auto",
+        C: float | Auto = "auto",
         *,
-        solver: Any = "auto",
+        solver: SolverOption = "auto",
         tol: float = 1e-3,
         max_passes: int = 1000,
         max_seconds: float | None = None,

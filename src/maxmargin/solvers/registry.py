@@ -29,7 +29,7 @@ for one in (
     SOLVERS[one.name] = one
 
 
-def make_solver(solver: Any, problem: Any, objective: str = "margin") -> Any:
+def make_solver(solver: Any, problem: Any, objective: str = "margin", inference: Any = "auto") -> Any:
     """A solver object from its name, "auto", or an object that is one already.
 
     Parameters
@@ -39,10 +39,20 @@ def make_solver(solver: Any, problem: Any, objective: str = "margin") -> Any:
         What "auto" chooses for.
     objective : "margin" or "log"
         The mean hinge, or the mean negative log-likelihood (the CRF's objective), for the solvers that can.
+    inference : "auto", str or engine
+        What a solver that was named, and not made, asks for labelings or marginals.
     """
+    named = not (isinstance(inference, str) and inference == "auto")
     if isinstance(solver, str):
         if solver == "auto":
-            return choose_solver(problem, objective)
+            chosen = choose_solver(problem, objective)
+            if named and hasattr(chosen, "inference"):
+                chosen.inference = inference
+            elif named and objective == "margin" and int(problem.example_factors[-1]) > 0:
+                # One that asks an engine, in the place of one that does without.
+                chosen = BCFW(inference)
+                chosen.reason = "it asks the engine that inference names"
+            return chosen
         if solver not in SOLVERS:
             raise OptionError(f'solver={solver!r} is not known; use "auto" or one of: {", ".join(sorted(SOLVERS))}.')
         made = SOLVERS[solver]()
@@ -53,6 +63,8 @@ def make_solver(solver: Any, problem: Any, objective: str = "margin") -> Any:
                     f'The solver "{solver}" is not for objective={objective!r}; use "auto" or one of: {", ".join(sorted(able))}.'
                 )
             made.objective = objective
+        if named and hasattr(made, "inference"):
+            made.inference = inference
         return made
     if not hasattr(solver, "solve"):
         raise OptionError(

@@ -224,6 +224,14 @@ class Solver(ABC):
         if not now.history:
             now.write_line()
         result = run.result(now, status)
+        zero = value_at_zero(run)
+        if result.primal > zero * (1.0 + 1e-12):
+            # Weights that are worse than none are of no use to anyone.
+            result.weights = np.zeros_like(result.weights)
+            result.primal, result.gap = zero, max(zero - result.dual, 0.0)
+            result.message = (
+                f"{result.message} No weights were found that are better than zero, which these are.".strip()
+            )
         result.compile_seconds = jit.compile_seconds() - compiled
         talk.stop(result.summary())
         return result
@@ -251,15 +259,21 @@ def know_nothing(run: Run[Any], now: State) -> None:
     No hinge is negative, so nothing is below 0. At w = 0 a hinge is the largest loss of a labeling, which is the sum of those of
     its variables if nothing else is scored and nothing forbidden.
     """
-    p = run.problem
     now.dual = max(now.dual, 0.0)
+    if not run.weights(now).any():
+        now.primal = value_at_zero(run)
+
+
+def value_at_zero(run: Run[Any]) -> float:
+    """The objective at w = 0, where a hinge is the largest loss of a labeling; inf where that takes inference to know."""
+    p = run.problem
     if (
         isinstance(p, FactorGraphs)
         and getattr(run.solver, "objective", "margin") == "margin"
         and not any(side.any() for side in (p.arrays.variable_scores, p.arrays.factor_scores))
         and not any(side.any() for side in (p.arrays.variable_fixed, p.arrays.factor_fixed))
         and not p.has_structured
-        and not run.weights(now).any()
     ):
         worst = np.maximum.reduceat(p.arrays.losses, p.state_starts())
-        now.primal = float(np.sum(p.arrays.weight * np.add.reduceat(worst, p.example_variables[:-1]))) / p.n_examples
+        return float(np.sum(p.arrays.weight * np.add.reduceat(worst, p.example_variables[:-1]))) / p.n_examples
+    return math.inf

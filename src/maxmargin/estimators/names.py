@@ -1,0 +1,30 @@
+"""The names that parameters may have, as types: a type checker finds ``solver="bcwf"``. A test compares them with what there is."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+from maxmargin.inference import Engine
+
+SolverName = Literal[
+    "auto", "bcfw", "bundle", "dlpw", "excessive-gap", "exponentiated-gradient", "extragradient", "frank-wolfe", "lbfgs", "n-slack",
+    "one-slack", "perceptron", "smo", "soft-bcfw", "subgradient",
+]  # fmt: skip
+EngineName = Literal[
+    "auto", "alpha_expansion", "branch_and_bound", "combined", "dual_decomposition", "exhaustive", "graph_cut", "greedy",
+    "junction_tree", "linear_program", "loopy_bp", "trees",
+]  # fmt: skip
+Objective = Literal["margin", "log"]
+Auto = Literal["auto"]
+
+
+class SolverObject(Protocol):
+    """A solver with options of its own."""
+
+    def solve(self, problem: Any, *arguments: Any, **options: Any) -> Any:
+        """Train on a problem."""
+        ...
+
+
+SolverOption = SolverName | SolverObject
+InferenceOption = EngineName | Engine
