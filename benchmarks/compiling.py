@@ -62,7 +62,8 @@ def measure(task: str) -> None:
     fit_and_predict(task)
     seconds, worked = time.perf_counter() - began, time.process_time() - worked
     rows = [(own, listener.all[name], listener.count[name], name) for name, own in listener.own.items()]
-    print(json.dumps({"seconds": seconds, "worked": worked, "rows": sorted(rows, reverse=True)}))
+    found = {"version": maxmargin.__version__, "seconds": seconds, "worked": worked, "rows": sorted(rows, reverse=True)}
+    print(json.dumps(found))
 
 
 def main() -> None:

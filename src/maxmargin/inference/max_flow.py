@@ -125,7 +125,8 @@ def _search_dense(graph: Any, n_nodes: int, tiny: float) -> float:
 
 def _search(graph: Any, n_nodes: int, tiny: float) -> float:
     """The rest of the flow, by the algorithm that is faster on the graph."""
-    return _SEARCHES[type(graph)](graph, n_nodes, tiny)
+    found: float = _SEARCHES[type(graph)](graph, n_nodes, tiny)
+    return found
 
 
 @inner_overload(_search)

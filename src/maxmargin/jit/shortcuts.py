@@ -1,6 +1,6 @@
 """What Numba does again and again while it compiles kernels, done once.
 
-- *Types of operators.* For each ``a + b`` and ``a[i]`` Numba tries all implementations of the operator that it knows, until one takes
+- *Types of operators.* For each ``a + b`` and ``a[i]`` Numba tries the implementations of the operator that it knows until one takes
   the types, when it infers types and again when it writes code. For numbers and arrays the answer depends on the types alone, so it
   is remembered until the kernel is compiled.
 - *Garbage.* Compilation makes some millions of objects, of which most live until its end. The collector goes through them
@@ -31,12 +31,14 @@ except ImportError:  # another Numba than those that are known
 
 #: Operators whose type on numbers and arrays Numba has in tables, not in functions that it would compile.
 _OPERATORS = frozenset(
-    getattr(operator, name)
-    for name in (
-        "add sub mul truediv floordiv mod pow neg pos not_ invert and_ or_ xor lshift rshift lt le eq ne gt ge getitem setitem "
-        "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift"
-    ).split()
-)
+    (
+        operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow, operator.neg,
+        operator.not_, operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift, operator.lt, operator.le,
+        operator.eq, operator.ne, operator.gt, operator.ge, operator.getitem, operator.setitem, operator.iadd, operator.isub,
+        operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.iand, operator.ior, operator.ilshift,
+        operator.irshift,
+    )
+)  # fmt: skip
 #: New objects after which the collector looks at the youngest.
 _MANY = 100_000
 

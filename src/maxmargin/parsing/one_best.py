@@ -1,7 +1,7 @@
 """The best derivation read off a chart, from the root down.
 
-The same derivation as the first of k_best.py, to the bit: a node looks through its rules and splits in the same order, and takes the
-first of the best. What to look for again is little beside the chart, and most parsing asks for nothing more.
+It is the one that k_best.py finds with k = 1: a node looks through its rules and splits in the same order, and takes the first of
+the best ones. That is all that most parsing asks for, and much less to compile.
 """
 
 from __future__ import annotations
