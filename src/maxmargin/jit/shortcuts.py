@@ -1,6 +1,6 @@
 """What Numba does again and again while it compiles kernels, done once.
 
-- *Types of operators.* For each ``a + b`` and ``a[i]`` Numba tries the implementations of the operator that it knows until one takes
+- *Types of operators.* For each ``a + b`` and ``a[i]`` Numba tries the implementations of the operator that it has until one takes
   the types, when it infers types and again when it writes code. For numbers and arrays the answer depends on the types alone, so it
   is remembered until the kernel is compiled.
 - *Garbage.* Compilation makes some millions of objects, of which most live until its end. The collector goes through them
