@@ -14,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -404,7 +405,10 @@ def test_no_code_beside_the_data_is_run(tmp_path, module):
 
 
 @pytest.mark.parametrize(("module", "within"), [("maxmargin.made_up", True), ("of_a_user", False)])
-def test_shortcuts_are_in_force_only_while_functions_of_the_package_are_compiled(module, within):
+def test_shortcuts_are_in_force_only_while_functions_of_the_package_are_compiled(module, within, request):
+    # Other libraries may have changed it.
+    request.addfinalizer(partial(gc.set_threshold, *gc.get_threshold()))
+    gc.set_threshold(700, 10, 10)
     usual, threshold, seen = BaseFunction.get_call_type, gc.get_threshold(), []
 
     class Listener(event.Listener):
