@@ -8,7 +8,7 @@
   hundreds of times, unless it is told to wait for more of them.
 
 All are in force only while a function of this package is compiled, which Numba does in one thread at a time. Nothing about the
-code changes. They were a third of the time of a first fit of a multi-label model.
+code changes. Of 24.6 s for a first fit of a multi-label model the first alone spared 5.5 and the last alone 3.8, in one run each.
 """
 
 from __future__ import annotations
