@@ -3,6 +3,7 @@
 Most tests compile a package of a few lines that has a copy of `maxmargin.jit`, in processes of their own.
 """
 
+import gc
 import hashlib
 import importlib
 import json
@@ -13,9 +14,14 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numba.core import event
+from numba.core.errors import TypingError
+from numba.core.types.functions import BaseFunction
 
 import maxmargin.jit
 from maxmargin import jit
@@ -396,3 +402,36 @@ def test_no_code_beside_the_data_is_run(tmp_path, module):
         )
         assert done.returncode == 0, done.stderr
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(("module", "within"), [("maxmargin.made_up", True), ("of_a_user", False)])
+def test_shortcuts_are_in_force_only_while_functions_of_the_package_are_compiled(module, within, request):
+    # Other libraries may have changed it.
+    request.addfinalizer(partial(gc.set_threshold, *gc.get_threshold()))
+    gc.set_threshold(700, 10, 10)
+    usual, threshold, seen = BaseFunction.get_call_type, gc.get_threshold(), []
+
+    class Listener(event.Listener):
+        def on_start(self, event):
+            seen.append((BaseFunction.get_call_type is not usual, gc.get_threshold() != threshold))
+
+        def on_end(self, event):
+            pass
+
+    def total(values):
+        found = 0.0
+        for k in range(len(values)):
+            found += values[k] * values[-k] + k
+        return found
+
+    def wrong(values):
+        return values + "text"
+
+    total.__module__ = wrong.__module__ = module
+    with event.install_listener("numba:run_pass", Listener()):
+        assert jit.kernel(total)(np.arange(4.0)) == total(np.arange(4.0))
+        assert set(seen) == {(within, within)}
+        assert (BaseFunction.get_call_type, gc.get_threshold()) == (usual, threshold)
+        with pytest.raises(TypingError):
+            jit.kernel(wrong)(np.arange(4.0))
+    assert (BaseFunction.get_call_type, gc.get_threshold()) == (usual, threshold)

@@ -9,7 +9,8 @@ from scipy.optimize import linprog
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.inference import Engine, Exhaustive
-from maxmargin.inference.graph_cut import GraphCut
+from maxmargin.inference.graph_cut import CutRoom, GraphCut, network
+from maxmargin.inference.max_flow import DenseFlow, Flow, SparseFlow
 from maxmargin.problems import FactorGraphs, Features, Scores, Structure, Template, multi_label_problem
 from reference import enumeration
 from reference.random_problems import random_problem
@@ -222,6 +223,39 @@ def test_dense_and_sparse_graphs(n, density, strength):
         for m, example in enumerate(enumeration.examples(graphs)):
             for value in (local_polytope(example, scores), relaxed_value(example, scores, relaxed.variables)):
                 assert relaxed.bounds[m] == pytest.approx(value, rel=TOLERANCE, abs=TOLERANCE)
+
+
+def test_a_batch_of_dense_and_sparse_graphs_has_the_bits_of_each_by_itself():
+    rng = np.random.default_rng(5)
+    edges = random_edges(rng, 15, 1.0), random_edges(rng, 15, 0.3)
+    (one, one_scores), (two, two_scores) = (with_scores(rng, 15, some, strength=0.3) for some in edges)
+    structures = [one.structures[0], two.structures[0]]
+    # Numbers of templates go on where the first problem's end.
+    first = len(one.factor_templates)
+    moved = Structure(
+        structures[1].variable_templates, [0] * 15, np.asarray(structures[1].factor_templates) + first,
+        [0] * len(edges[1]), [tuple(pair) for pair in edges[1]],
+    )  # fmt: skip
+    both = FactorGraphs(
+        [structures[0], moved], [0, 1, 1, 0], one.variable_templates, [*one.factor_templates, *two.factor_templates],
+        Features.constant(), Features.constant(), [0] * 4, [0] * 4,
+    )  # fmt: skip
+    places = (one_scores, one, 0), (two_scores, two, 0), (two_scores, two, 1), (one_scores, one, 1)
+    scores = Scores(
+        np.concatenate([s.variables[g.example_states[m] : g.example_states[m + 1]] for s, g, m in places]),
+        np.concatenate([s.factors[g.example_tables[m] : g.example_tables[m + 1]] for s, g, m in places]),
+    )
+    kinds = [type(CutRoom.of(g.arrays.largest, network(g)).flow) for g in (one, two, both)]
+    assert kinds == [DenseFlow, SparseFlow, Flow]
+    apart, together = (
+        (GraphCut().relax(one, one_scores), GraphCut().relax(two, two_scores)),
+        GraphCut().relax(both, scores),
+    )
+    for k, (which, m) in enumerate(((0, 0), (1, 0), (1, 1), (0, 1))):
+        assert together.bounds[k] == apart[which].bounds[m]
+        np.testing.assert_array_equal(
+            together.variables[30 * k : 30 * k + 30], apart[which].variables[30 * m : 30 * m + 30]
+        )
 
 
 def test_all_scores_zero():

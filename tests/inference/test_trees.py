@@ -142,6 +142,21 @@ def test_disconnected_variables_are_on_their_own():
     check_everything(graphs, random_scores(rng, graphs), 0.1)
 
 
+def test_without_factors_every_variable_takes_its_first_best_state():
+    rng = np.random.default_rng(4)
+    graphs = FactorGraphs(
+        [Structure([0, 1, 0], [0] * 3), Structure([1], [0])], [0, 1, 0], [Template([0, 1]), Template([0, 1, 2])], [],
+        Features.constant(), Features.constant(), [0] * 3, [0] * 3,
+    )  # fmt: skip
+    n = int(graphs.example_states[-1])
+    check_everything(graphs, random_scores(rng, graphs), 0.1)
+    for scores in (rng.integers(0, 2, n).astype(float), np.where(rng.random(n) < 0.3, -np.inf, 0.0)):
+        scores[graphs.state_starts()] = 0.0
+        found = Trees().maximise(graphs, Scores(scores, np.empty(0)))
+        states = np.split(scores, graphs.state_starts()[1:])
+        assert found.labels.tolist() == [one.tolist().index(one.max()) for one in states]
+
+
 def test_low_temperature_and_large_scores():
     rng = np.random.default_rng(3)
     for _ in range(5):

@@ -10,6 +10,7 @@ import pytest
 from maxmargin.errors import OptionError, TooLargeError
 from maxmargin.parsing.chart import BRACKET, Brackets, SpanFeatures
 from maxmargin.parsing.grammar import Grammar
+from maxmargin.parsing.k_best import Search
 from maxmargin.parsing.parser import Parser
 
 TOLERANCE = 1e-10
@@ -268,6 +269,23 @@ def test_the_k_best_are_those_of_enumeration(names, augmented):
                     at = case.all[m].index(y)
                     assert abs(scores[at] - found.values[m, r]) < TOLERANCE
                     assert found.wrong[m, r] == (case.wrong(m)[at] if case.gold[m] else 0)
+
+
+@pytest.mark.parametrize("names", [(), NAMES], ids=["rules", "all-features"])
+@pytest.mark.parametrize("options", [{}, {"beam": 0.5}, {"coarse": 0.3}], ids=["exact", "beam", "coarse"])
+def test_the_best_is_that_of_a_search_to_the_bit(names, options):
+    class SearchingParser(Parser):
+        def _borrow(self, longest, k):
+            return super()._borrow(longest, k)[0], Search.of(longest, k)
+
+    for case in cases(names):
+        parsers = [kind(case.grammar, case.features, **options) for kind in (Parser, SearchingParser)]
+        # Whole numbers tie often.
+        for w in (case.w, np.round(case.w), np.zeros(case.d)):
+            for units in (None, case.unit):
+                one, other = (parser.best(case.batch, w, units=units) for parser in parsers)
+                for name in ("values", "wrong", "start", "rows"):
+                    np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
 def test_all_derivations_come_once_when_k_is_large():

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from maxmargin.cli.exits import DONE, print_json, say
+from maxmargin.cli.exits import DONE, INTERRUPTED, PROCESS_LOST, print_json, say
 from maxmargin.cli.names import SOLVERS, TASKS
+from maxmargin.signals import StopSignal
 
 SUMMARY = "compile kernels ahead, for a container image or a shared machine"
 DESCRIPTION = (
@@ -38,8 +42,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compile, show what is being done, and say what there is."""
-    from concurrent.futures import ProcessPoolExecutor, as_completed
-    from multiprocessing import get_context
+    from concurrent.futures import BrokenExecutor
+
+    try:
+        return _run(args)
+    except StopSignal as stop:
+        say(f"Stopped by {stop}; what has been compiled is kept.")
+        return 128 + stop.number
+    except KeyboardInterrupt:
+        say("Interrupted; what has been compiled is kept.")
+        return INTERRUPTED
+    except BrokenExecutor:
+        say(
+            "A process that was compiling has been killed, perhaps because memory ran out; what has been compiled is kept. "
+            "Fewer processes take less memory: --jobs 1."
+        )
+        return PROCESS_LOST
+
+
+def _run(args: argparse.Namespace) -> int:
+    from concurrent.futures import as_completed
 
     from maxmargin.errors import OptionError
     from maxmargin.jit import describe_cache
@@ -52,12 +74,9 @@ def run(args: argparse.Namespace) -> int:
     work = [(task, solver) for solver in solvers for task in args.tasks or TASKS]
     processes = min(len(work), args.jobs or os.cpu_count() or 1)
     began, seconds, unfit = time.perf_counter(), {}, []
-    with (
-        # Fresh processes: threads and compiled code do not survive a fork.
-        ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool,
-        _bar(len(work), processes) as step,
-    ):
-        waiting = {pool.submit(_compile, *one): one for one in work}
+    with _pool(processes) as pool, _bar(len(work), processes) as step:
+        with _uninterrupted():
+            waiting = {pool.submit(_compile, *one): one for one in work}
         for done in as_completed(waiting):
             task, solver = waiting[done]
             name = task if solver == "auto" else f"{task} {solver}"
@@ -80,24 +99,57 @@ def run(args: argparse.Namespace) -> int:
     return DONE
 
 
+@contextlib.contextmanager
+def _pool(processes: int) -> Iterator[Any]:
+    """Fresh processes, because threads and compiled code do not survive a fork; whatever goes wrong ends them at once."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import active_children, get_context
+
+    others = active_children()
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in active_children():
+            if process not in others:
+                process.terminate()
+        raise
+    finally:
+        pool.shutdown()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C, as processes that are started meanwhile then do for good: a terminal sends it to them, too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _compile(task: str, solver: str) -> float | None:
     """Seconds of compilation that a fit and a prediction took; None where the solver is not for the task."""
     import warnings
 
     from maxmargin import jit
-    from maxmargin.datasets.tiny import tiny_data
+    from maxmargin.datasets.tiny import further_data, tiny_data
     from maxmargin.errors import OptionError
     from maxmargin.estimators.loading import TASKS as ESTIMATORS
 
     warnings.simplefilter("ignore")
     jit.silence()
-    before, data = jit.compile_seconds(), tiny_data(task)
-    options = {"rare": 0} if task == "parser" else {}
-    try:
-        model = ESTIMATORS[task](solver=solver, C=1.0, max_passes=20, **options).fit(*data)
-    except OptionError:
-        return None
-    model.predict([tree.words() for tree in data[0]] if task == "parser" else data[0])
+    before, options = jit.compile_seconds(), {"rare": 0} if task == "parser" else {}
+    for data in tiny_data(task), *further_data(task):
+        try:
+            model = ESTIMATORS[task](solver=solver, C=1.0, max_passes=20, **options).fit(*data)
+        except OptionError:
+            return None
+        model.predict([tree.words() for tree in data[0]] if task == "parser" else data[0])
     return jit.compile_seconds() - before
 
 

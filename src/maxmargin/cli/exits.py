@@ -13,8 +13,8 @@ from typing import Any
 from maxmargin.errors import MaxMarginError, OptionError
 
 DONE, NOT_CONVERGED, USAGE, BAD_DATA, CANNOT_WRITE = range(5)
-# As other programs use them: sysexits.h for the first, 128 + the signal's number for the others.
-INSIDE_ERROR, INTERRUPTED, CLOSED_PIPE = 70, 130, 141
+# As other programs use them: sysexits.h for the first two, 128 + the signal's number for the others.
+INSIDE_ERROR, PROCESS_LOST, INTERRUPTED, CLOSED_PIPE = 70, 71, 130, 141
 
 EXIT_CODES = """\
 exit codes:
@@ -24,6 +24,7 @@ exit codes:
   3    bad data, or a bad model file
   4    the output cannot be written
   70   an error inside maxmargin
+  71   a process that 'maxmargin compile' had started was killed
   130  interrupted (the best certified model so far is saved); 143 by SIGTERM, 129 by SIGHUP"""
 
 

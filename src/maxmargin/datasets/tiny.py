@@ -26,3 +26,9 @@ def tiny_data(task: str) -> tuple[Any, ...]:
 
     lines = ("(S (NP (D the) (N dog)) (VP (V ran)))", "(S (NP (N dogs)) (VP (V ran)))")
     return ([Tree.parse(line) for line in lines],)
+
+
+def further_data(task: str) -> list[tuple[Any, ...]]:
+    """What other data of a task have other kernels for: many labels make dense graphs (inference/max_flow.py)."""
+    rng = np.random.default_rng(1)
+    return [(rng.normal(size=(30, 4)), rng.integers(0, 2, (30, 15)))] if task == "multi-label" else []

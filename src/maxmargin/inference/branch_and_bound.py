@@ -49,6 +49,7 @@ from maxmargin.inference.graph_cut import (
     repair,
     roof_dual,
 )
+from maxmargin.inference.max_flow import Flow
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import record_type, records
@@ -126,7 +127,9 @@ class BranchAndBound:
 @room_per_structures
 def _room(graphs: FactorGraphs) -> SearchRoom:
     net, n = network(graphs), graphs.arrays.largest.variables
-    sub, pairs = CutRoom.of(graphs.arrays.largest, net), net.most_pairs
+    pairs = net.most_pairs
+    # What is left of a dense graph when variables are fixed may be sparse.
+    sub = CutRoom.of(graphs.arrays.largest, net)._replace(flow=Flow.of(2 * n, 4 * pairs))
     whole = sub._replace(linear=np.empty(n), coupling=np.empty(pairs), state=np.empty(n, np.int8))
     return SearchRoom(
         whole, whole._replace(linear=np.empty(n)), sub,

@@ -69,7 +69,7 @@ from maxmargin.inference.contract import (
     raise_infeasible,
     room_per_structures,
 )
-from maxmargin.inference.max_flow import NOT_YET, OUTSIDE, SOURCE, Flow, components, max_flow
+from maxmargin.inference.max_flow import NOT_YET, OUTSIDE, SOURCE, Flow, components, flow_kind, max_flow
 from maxmargin.inference.rounding import HALF_UP, REPAIR, SCHEMES, check_rounding
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
@@ -128,7 +128,8 @@ class CutRoom(Struct):
     def of(cls, largest: Largest, net: Network) -> CutRoom:
         """Room for the largest example."""
         n, pairs = largest.variables, net.most_pairs
-        flow = Flow.of(2 * n, 4 * pairs)
+        # Doubled graphs have twice as many nodes and arcs.
+        flow = flow_kind(np.diff(net.starts.variables), 2 * np.diff(net.starts.pairs)).of(2 * n, 4 * pairs)
         return cls(np.empty(n), np.empty(pairs), np.empty(n, np.int8), np.empty(n, np.int64), flow)
 
 

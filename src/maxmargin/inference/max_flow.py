@@ -10,17 +10,18 @@ Flow along single arcs first; then, on sparse graphs, search trees that grow fro
 path (Boykov and Kolmogorov, "An experimental comparison of min-cut/max-flow algorithms for energy minimization in
 vision", PAMI 2004), since on grids most of a search is the same as the one before; on dense graphs, levels (Dinic), where
 a phase costs about O(|E|) and a few of them do, while trees would look at all arcs of a node to mend one of them. Measured,
-each was the faster one in its place. Components (Tarjan) cost O(|E|) of the nodes that are asked for.
+each was the faster one in its place. Where all graphs are of one kind, their type says so (`SparseFlow`, `DenseFlow`), and the
+other algorithm is not compiled. Components (Tarjan) cost O(|E|) of the nodes that are asked for.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import Struct, inner
+from maxmargin.jit import Struct, inner, inner_overload
 
 
 def _node_type(*names: str) -> np.dtype[Any]:
@@ -62,10 +63,24 @@ class Flow(Struct):
     excess: NDArray[np.float64]
 
     @classmethod
-    def of(cls, n_nodes: int, n_arcs: int) -> Flow:
+    def of(cls, n_nodes: int, n_arcs: int) -> Self:
         """Room for a graph."""
         nodes, arcs = np.recarray(n_nodes + 1, dtype=NODE), np.recarray(n_arcs, dtype=ARC)
         return cls(nodes, nodes.view(LEVEL), nodes.view(PART), arcs, np.empty(n_arcs), np.empty(n_nodes))
+
+
+class SparseFlow(Flow):
+    """For graphs of at most `DENSE` arcs a node."""
+
+
+class DenseFlow(Flow):
+    """For graphs of more than `DENSE` arcs a node."""
+
+
+def flow_kind(n_nodes: NDArray[np.int64], n_arcs: NDArray[np.int64]) -> type[Flow]:
+    """The type for graphs of these sizes."""
+    dense = n_arcs > DENSE * n_nodes
+    return DenseFlow if dense.all() else Flow if dense.any() else SparseFlow
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
@@ -90,11 +105,36 @@ def max_flow(graph: Any, n_nodes: int, tiny: float) -> float:
                     residual[arcs[arc].reverse] += amount
                     if excess[u] <= tiny:
                         break
-    if nodes[n_nodes].first > DENSE * n_nodes:
-        flow += _flow_by_levels(graph, n_nodes, tiny)
-    else:
-        flow += _flow_by_trees(graph, n_nodes, tiny)
+    flow += _search(graph, n_nodes, tiny)
     return float(flow)
+
+
+def _search_any(graph: Any, n_nodes: int, tiny: float) -> float:
+    if graph.nodes[n_nodes].first > DENSE * n_nodes:
+        return _flow_by_levels(graph, n_nodes, tiny)  # type: ignore[no-any-return]
+    return _flow_by_trees(graph, n_nodes, tiny)  # type: ignore[no-any-return]
+
+
+def _search_sparse(graph: Any, n_nodes: int, tiny: float) -> float:
+    return _flow_by_trees(graph, n_nodes, tiny)  # type: ignore[no-any-return]
+
+
+def _search_dense(graph: Any, n_nodes: int, tiny: float) -> float:
+    return _flow_by_levels(graph, n_nodes, tiny)  # type: ignore[no-any-return]
+
+
+def _search(graph: Any, n_nodes: int, tiny: float) -> float:
+    """The rest of the flow, by the algorithm that is faster on the graph."""
+    found: float = _SEARCHES[type(graph)](graph, n_nodes, tiny)
+    return found
+
+
+@inner_overload(_search)
+def _compiled_search(graph: Any, n_nodes: int, tiny: float) -> Any:
+    return _SEARCHES[graph.instance_class]
+
+
+_SEARCHES: dict[Any, Any] = {Flow: _search_any, SparseFlow: _search_sparse, DenseFlow: _search_dense}
 
 
 @inner

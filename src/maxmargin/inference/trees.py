@@ -112,8 +112,11 @@ class Trees:
         """Find the best labeling of every example by max-product."""
         scores = self._check(graphs, scores)
         labels, a = np.empty(len(graphs.labels), np.int32), graphs.arrays
-        with tree_room(graphs) as room:
-            _max_product(schedule(graphs), room, a.examples, scores.variables, scores.factors, labels)
+        if graphs.example_factors[-1] == 0:
+            _best_states(graphs, scores.variables, labels)
+        else:
+            with tree_room(graphs) as room:
+                _max_product(schedule(graphs), room, a.examples, scores.variables, scores.factors, labels)
         return exact_result(graphs, scores, labels)
 
     def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
@@ -134,6 +137,15 @@ class Trees:
         if refusal is not None:
             raise DataError(refusal)
         return check_numbers(graphs, scores)
+
+
+def _best_states(graphs: FactorGraphs, scores: NDArray[np.float64], labels: NDArray[np.int32]) -> None:
+    """The best state of each variable by itself, the first of several: there is no message, and nothing to compile."""
+    starts = graphs.state_starts()
+    n_states = np.diff(np.append(starts, len(scores)))
+    for n in np.unique(n_states):
+        those = np.flatnonzero(n_states == n)
+        labels[those] = scores[starts[those, None] + np.arange(n)].argmax(axis=1)
 
 
 @once_per_structures

@@ -14,6 +14,7 @@ import numba
 from numba import types
 from numba.extending import overload
 
+from . import shortcuts  # noqa: F401
 from .cache import KNOWN
 from .inner_code import REPLACEABLE
 

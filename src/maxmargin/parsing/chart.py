@@ -23,7 +23,8 @@ are looked at, and no rule whose left symbol ends nowhere at k. Rows of symbols 
 chart takes 16 bytes a (span, symbol) at the most, and a fraction of that for large grammars. One chart serves all
 sentences of a call.
 
-No back pointers are kept: k_best.py reads derivations off the chart, inside_outside.py has marginals, parser.py asks both.
+No back pointers are kept: one_best.py and k_best.py read derivations off the chart, inside_outside.py has marginals, parser.py asks
+them.
 
 Pruning, off by default, makes all this inexact: ``beam`` leaves only tops within so much of the span's best one, and
 ``coarse`` only the (span, symbol) whose coarse symbol has at least that posterior probability under a grammar of coarse
@@ -271,7 +272,9 @@ def fill_chart(task: Any, m: int, room: Any, chart: Any, pruned: bool) -> Any:
 
         if used + 2 * j * (end - begin) > len(chart):
             larger = np.empty(2 * (used + 2 * j * (end - begin)))
-            larger[:used] = chart[:used]
+            # A loop: to assign a slice would compile the text of the error that slices of other shapes raise.
+            for at in range(used):
+                larger[at] = chart[at]
             chart = larger
         kept = begin
         for q in range(begin, end):

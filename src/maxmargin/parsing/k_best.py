@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.jit import Struct, inner
-from maxmargin.parsing.chart import ChartRoom, bottom_brackets, bottom_score, chain_brackets, chain_score, span_of
+from maxmargin.parsing.chart import bottom_brackets, bottom_score, chain_brackets, chain_score, span_of
 from maxmargin.parsing.grammar import short_record
 from maxmargin.problems.layout import record_type, records
 
@@ -62,27 +62,6 @@ class Search(Struct):
             np.empty(n_keys, np.int64), np.empty(n_keys, np.int32), nodes, np.empty((n_nodes, k), np.int32), candidates,
             np.empty((n_candidates, 2), np.int32), np.empty(n_candidates), stack, records(USED, [0], [0]),
         )  # fmt: skip
-
-
-class Rooms(Struct):
-    """What a thread works in: charts of sentences of at most so many words, and their k best derivations."""
-
-    longest: int
-    chart: ChartRoom
-    coarse: ChartRoom
-    search: Search
-
-
-class Readings(Struct):
-    """The derivations of some sentences, and where they are written."""
-
-    #: (n, k): scores and wrong brackets.
-    values: NDArray[np.float64]
-    wrong: NDArray[np.int64]
-    #: (n k,): where the rows of each begin, and how many there are.
-    first: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    rows: Any
 
 
 # ------------------------------------------------------------------------------------------------------- kernels

@@ -1,6 +1,6 @@
 """A parser: charts of one grammar over many sentences, in threads.
 
-chart.py has the recursions, k_best.py reads derivations off, inside_outside.py has the marginals.
+chart.py has the recursions, one_best.py and k_best.py read derivations off, inside_outside.py has the marginals.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from maxmargin.errors import OptionError, TooLargeError
 from maxmargin.inference.contract import check_temperature
 from maxmargin.inference.top_k import MOST_BYTES
-from maxmargin.jit import kernel
+from maxmargin.jit import Struct, kernel
 from maxmargin.parallel.threads import run_shards
 from maxmargin.parsing.chart import (
     Brackets,
@@ -28,7 +28,8 @@ from maxmargin.parsing.chart import (
 )
 from maxmargin.parsing.grammar import ROW
 from maxmargin.parsing.inside_outside import inside_outside, log_partition, mark_likely
-from maxmargin.parsing.k_best import Readings, Rooms, Search, read_best
+from maxmargin.parsing.k_best import Search, read_best
+from maxmargin.parsing.one_best import WAITING, read_one
 from maxmargin.parsing.span_features import add_features, derivation_scores, list_features
 from maxmargin.problems.layout import offsets
 
@@ -42,6 +43,27 @@ class Derivations(NamedTuple):
     wrong: NDArray[np.int64]
     #: (n k + 1,), and rows of derivations (`grammar.ROW`): those of rank r of the m-th begin at ``start[m k + r]``.
     start: NDArray[np.int64]
+    rows: Any
+
+
+class Rooms(Struct):
+    """What a thread works in: charts of sentences of at most so many words, and parts of a derivation that are yet to be read."""
+
+    longest: int
+    chart: ChartRoom
+    coarse: ChartRoom
+    stack: Any
+
+
+class Readings(Struct):
+    """The derivations of some sentences, and where they are written."""
+
+    #: (n, k): scores and wrong brackets.
+    values: NDArray[np.float64]
+    wrong: NDArray[np.int64]
+    #: (n k,): where the rows of each begin, and how many there are.
+    first: NDArray[np.int64]
+    sizes: NDArray[np.int64]
     rows: Any
 
 
@@ -88,7 +110,7 @@ class Parser:
         self.exact = beam is None and coarse is None
         tables = coarse_rules(grammar, self.rules) if coarse is not None else (self.rules, np.empty(0, np.int32))
         #: Rooms that threads borrow: to make one takes longer than the chart of a short sentence.
-        self._idle: list[Rooms] = []
+        self._idle: list[tuple[Rooms, Search | None]] = []
         self.pruning = Pruning(np.inf if beam is None else float(beam), float(coarse or 0.0), *tables)
 
     def check_length(self, start: NDArray[np.int64], name: str = "Example") -> None:
@@ -143,12 +165,12 @@ class Parser:
         values, wrong = np.full((len(some), k), -np.inf), np.zeros((len(some), k), np.int64)
         sizes = np.zeros(len(first) - 1, np.int64)
         task = self._task(sentences, w, unit, 0.0)
-        coarse = self._coarse_task(task) if self.pruning.coarse > 0.0 else task
+        coarse = self._coarse_task(task) if self.pruning.coarse > 0.0 else None
 
         def shard(begin: int, end: int) -> None:
             out = Readings(values[begin:end], wrong[begin:end], first[begin * k :], sizes[begin * k : end * k], rows)
             rooms = self._borrow(int(n[begin:end].max(initial=0)), k)
-            _best(task, coarse, self.pruning.coarse, rooms, some[begin:end], out)
+            _best(task, coarse, self.pruning.coarse, *rooms, some[begin:end], out)
             self._idle.append(rooms)
 
         run_shards(shard, len(some), threads)
@@ -217,12 +239,12 @@ class Parser:
         right = w[self.rules.by_right.rule]
         return Task(self.rules, self.features, sentences, w, right, unit, temperature, self.pruning.beam)
 
-    def _borrow(self, longest: int, k: int) -> Rooms:
-        """Rooms that nobody else has; after an error they are not given back."""
+    def _borrow(self, longest: int, k: int) -> tuple[Rooms, Search | None]:
+        """Rooms that nobody else has, and room for a search unless k is 1; after an error they are not given back."""
         try:
-            rooms = self._idle.pop()
-            if rooms.longest >= longest and rooms.search.found.shape[1] == k:
-                return rooms
+            rooms, search = self._idle.pop()
+            if rooms.longest >= longest and k == (1 if search is None else search.found.shape[1]):
+                return rooms, search
         except IndexError:
             pass
         n_coarse = len(self.pruning.rules.label) if self.pruning.coarse > 0.0 else 0
@@ -230,8 +252,8 @@ class Parser:
             longest,
             ChartRoom.of(longest, len(self.rules.label), False, n_coarse),
             ChartRoom.of(longest if n_coarse else 0, n_coarse, True),
-            Search.of(longest, k),
-        )
+            np.empty(longest + 2, WAITING).view(np.recarray),
+        ), None if k == 1 else Search.of(longest, k)
 
     def _coarse_task(self, task: Task) -> Task:
         """The same sentences, without their truths, at temperature 1; a coarse rule has the largest weight of its rules."""
@@ -243,18 +265,22 @@ class Parser:
 
 
 @kernel
-def _best(task: Any, coarse: Any, least: float, rooms: Any, chosen: Any, out: Any) -> None:
-    """The k best derivations of the chosen sentences; with `least` above 0, of what is that likely under the coarse grammar."""
-    room, search = rooms.chart, rooms.search
-    start = task.sentences.start
+def _best(task: Any, coarse: Any, least: float, rooms: Any, search: Any, chosen: Any, out: Any) -> None:
+    """The best derivations of the chosen sentences, the k best if there is a search.
+
+    With a coarse grammar, of what has at least that probability under it. What is None is not compiled.
+    """
+    room, start = rooms.chart, task.sentences.start
     chart, coarse_chart, mu = np.empty(1 << 12), np.empty(1 << 12), np.empty(0)
-    counts = np.zeros(len(coarse.w))
+    counts = np.zeros(0)
+    if coarse is not None:
+        counts = np.zeros(len(coarse.w))
     for e in range(len(chosen)):
         m = chosen[e]
         n = start[m + 1] - start[m]
         if n == 0:
             continue
-        if least > 0.0:
+        if coarse is not None:
             coarse_chart, mu = mark_likely(coarse, m, rooms.coarse, coarse_chart, mu, counts, least, room.allowed)
         pruned = least > 0.0 or task.beam < np.inf
         chart = fill_chart(task, m, room, chart, pruned)
@@ -262,5 +288,8 @@ def _best(task: Any, coarse: Any, least: float, rooms: Any, chosen: Any, out: An
             # Pruning has left nothing.
             clear_chart(room, n)
             chart = fill_chart(task, m, room, chart, False)
-        read_best(task, m, room, chart, search, out, e)
+        if search is None:
+            read_one(task, m, room, chart, rooms.stack, out, e)
+        else:
+            read_best(task, m, room, chart, search, out, e)
         clear_chart(room, n)

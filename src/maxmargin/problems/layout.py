@@ -432,5 +432,6 @@ def joint_states_of(arrays: GraphArrays, labels: NDArray[np.int32]) -> NDArray[n
     A structured factor has no joint states: -1.
     """
     out = np.empty(int(arrays.examples[-1].factors), np.int64)
-    _joint_entries(arrays, labels, out)
+    if len(out):
+        _joint_entries(arrays, labels, out)
     return out

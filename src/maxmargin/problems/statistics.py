@@ -213,6 +213,18 @@ def spread(
 
 
 @inner
+def _count(tally: Any, touched: Any, n: int, place: int, block: int, change: float) -> int:
+    """Add to the tally of a block, if it is one, and note it as the n-th that was 0 before; returns how many are noted."""
+    if block >= 0:
+        at = place + block
+        if tally[at] == 0.0:
+            touched[n] = at
+            n += 1
+        tally[at] += change
+    return n
+
+
+@inner
 def plane_of_labels(
     batch: Any,
     m: int,
@@ -248,12 +260,8 @@ def plane_of_labels(
             ell += losses[state + y] + fixed[start + y] - fixed[start + true]
             if len(scores) > 0:
                 ell += scores[state + y] - scores[state + true]
-            for sign, b in ((1.0, blocks[start + true]), (-1.0, blocks[start + y])):
-                if b >= 0:
-                    if tally[place + b] == 0.0:
-                        touched[n] = place + b
-                        n += 1
-                    tally[place + b] += sign
+            n = _count(tally, touched, n, place, blocks[start + true], 1.0)
+            n = _count(tally, touched, n, place, blocks[start + y], -1.0)
     # Another name, because another type of features makes another type of side.
     other = batch.factors
     groups, members, kinds, blocks, fixed, scores = (
@@ -277,15 +285,10 @@ def plane_of_labels(
                     for p in range(size):
                         change = counted[p] - counted[size + p]
                         if change != 0.0:
-                            b = blocks[start + p]
                             ell += change * fixed[start + p]
                             if len(scores) > 0:
                                 ell += change * scores[table + p]
-                            if b >= 0:
-                                if tally[place + b] == 0.0:
-                                    touched[n] = place + b
-                                    n += 1
-                                tally[place + b] -= change
+                            n = _count(tally, touched, n, place, blocks[start + p], -change)
                     continue
             y = joint_state(c, at, members, scope, kinds, slots, labels)
             true = joint_state(c, truth_at, members, scope, kinds, slots, truth)
@@ -294,12 +297,8 @@ def plane_of_labels(
             ell += fixed[start + y] - fixed[start + true]
             if len(scores) > 0:
                 ell += scores[table + y] - scores[table + true]
-            for sign, b in ((1.0, blocks[start + true]), (-1.0, blocks[start + y])):
-                if b >= 0:
-                    if tally[place + b] == 0.0:
-                        touched[n] = place + b
-                        n += 1
-                    tally[place + b] += sign
+            n = _count(tally, touched, n, place, blocks[start + true], 1.0)
+            n = _count(tally, touched, n, place, blocks[start + y], -1.0)
     size = 0
     for e in range(n):
         i = touched[e]

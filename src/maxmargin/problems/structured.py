@@ -446,7 +446,8 @@ def structured_max_marginals(
                         structured[data + 2 : data + 2 + n], labels[:n],
                     )  # fmt: skip
                     work[i] = -np.inf
-            work[first:end] = unary[first:end]
+            for i in range(first, end):
+                work[i] = unary[i]
         return
     n_states = slots[kinds[t].slots].states
     for i in range(n * n_states):

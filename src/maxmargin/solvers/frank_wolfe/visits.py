@@ -133,8 +133,11 @@ def propose(batch: Any, w_v: Any, w_f: Any, store: Any, order: Any, rules: Any, 
         n = n_planes[m]
         project_example(batch, m, w_v, w_f, z)
         mean, top = plane_slopes(store, m, z, v)
-        before[:n] = v[:n]
-        kept[:n] = alpha[m, :n]
+        for a in range(n):
+            before[a], kept[a] = v[a], alpha[m, a]
         improve_block(store, m, rules.scale * weight[m], v, moved[k], rules.inner * (top - mean), rules.steps)
-        alpha[m, :n] = kept[:n]
-        slopes[k] = weight[m] * (moved[k, :n] * before[:n]).sum()
+        slope = 0.0
+        for a in range(n):
+            alpha[m, a] = kept[a]
+            slope += moved[k, a] * before[a]
+        slopes[k] = weight[m] * slope

@@ -37,11 +37,15 @@ def hinges(
 ) -> None:
     """Upper bound on the relaxed hinge of examples begin to end - 1, into out[m].
 
-    Messages get rounds of descent where the example's gap is large: elsewhere there is little to gain.
+    Messages get rounds of descent where the example's gap is large: elsewhere there is little to gain. `w_f` is None where there
+    are no factors, and so no messages.
     """
     block_gap, disagreement = dual.block_gap, dual.disagreement
     for m in range(begin, end):
         loss_augmented_scores(batch, m, w_v, w_f, room)
+        if w_f is None:
+            out[m] = _hinge_of_variables(batch.graphs, room, m)
+            continue
         truth, penalty = _read_messages(batch.graphs, dual, rules, room, m, held)
         rounds = rules.polish if block_gap[m] + disagreement[m] > rules.enough else 0
         total = bound_of_messages(batch.graphs, room, m, rounds, rules.only_pairs, truth, held)
@@ -54,9 +58,26 @@ def loss_augmented_scores(batch: Any, m: int, w_v: Any, w_f: Any, room: Any) -> 
     examples, losses, theta_v = batch.graphs.examples, batch.graphs.losses, room.theta_v
     s, states = examples[m].structure, examples[m].states
     side_scores(batch.variables, m, s, w_v, room.z, theta_v, 0)
-    side_scores(batch.factors, m, s, w_f, room.z, room.theta_f, 0)
+    if w_f is not None:
+        side_scores(batch.factors, m, s, w_f, room.z, room.theta_f, 0)
     for k in range(examples[m + 1].states - states):
         theta_v[k] += losses[states + k]
+
+
+@inner
+def _hinge_of_variables(g: Any, room: Any, m: int) -> float:
+    """The best score of the variables of example m by themselves, minus that of the truth."""
+    examples, variables, kinds, labels, theta = g.examples, g.variables, g.variable_kinds, g.labels, room.theta_v
+    first, v0 = examples[m].variables, g.structures[examples[m].structure].variables
+    total, n = 0.0, examples[m + 1].variables - first
+    for v in range(n):
+        total -= theta[variables[v0 + v].table + labels[first + v]]
+    for v in range(v0, v0 + n):
+        most, state = -np.inf, variables[v].table
+        for k in range(kinds[variables[v].template].entries):
+            most = max(most, theta[state + k])
+        total += most
+    return total
 
 
 @inner
@@ -118,20 +139,25 @@ def dual_point(
 ) -> float:
     """Mean linear part of the dual (loss, fixed scores, penalty if soft) at mu, repaired unless soft; w(mu) into r_v, r_f.
 
-    With structured factors, and unless soft, mu has to agree with them where `usable` says so (`agreeing`).
+    With structured factors, and unless soft, mu has to agree with them where `usable` says so (`agreeing`). Where there are no
+    factors r_f is None.
     """
     weight = batch.graphs.weight
     r_v[:] = 0.0
-    r_f[:] = 0.0
+    if r_f is not None:
+        r_f[:] = 0.0
     total = 0.0
     for m in range(len(weight)):
         if usable is not None and not usable[m]:
             continue
-        feasible, penalty = _agreeing_tables(batch.graphs, dual, rules, room, m, held)
+        feasible, penalty = True, 0.0
+        if r_f is not None:
+            feasible, penalty = _agreeing_tables(batch.graphs, dual, rules, room, m, held)
         if feasible:
             unit = weight[m] / (rules.lam * len(weight))
             linear = _write_variables(batch, dual, room, m, unit, r_v)
-            linear = _write_factors(batch, dual, room, m, unit, r_f, linear, held)
+            if r_f is not None:
+                linear = _write_factors(batch, dual, room, m, unit, r_f, linear, held)
             total += weight[m] * (linear - 0.5 * penalty / rules.rho)
     return total / len(weight)
 

@@ -210,6 +210,10 @@ class SoftRun(ProximalRun[SoftState]):
         # lam + kappa; Algorithm 1 stays as printed.
         self.step_lam = lam if solver.blocks == "random" else max(lam, min(self.easy_lam(), self.strongest * lam))
 
+    def edges(self, w_f: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Weights of factors for kernels, which leave out all that is about factors if it is None."""
+        return w_f if self.has_factors else None
+
     # -------------------------------------------------------------------------------------------- the start
 
     def truth(self) -> SoftState:
@@ -249,7 +253,7 @@ class SoftRun(ProximalRun[SoftState]):
             if isinstance(self.solver.rho, str):
                 now.rho = earlier.rho
             rules = BoundRules(self.lam, now.rho, True)
-            dual_point(self.batch, new, rules, self.room, now.w_v, now.w_f, *self.structured)
+            dual_point(self.batch, new, rules, self.room, now.w_v, self.edges(now.w_f), *self.structured)
             # The centre at w(mu) leaves the weights where they are.
             now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
             now.last_v[:], now.last_f[:] = now.w_v, now.w_f
@@ -345,7 +349,7 @@ class SoftRun(ProximalRun[SoftState]):
             self.step_lam, now.rho, self.solver.smoothing, 1 if edgeless else self.solver.sweeps, _TABLE_STEPS,
             self.multipliers and not edgeless, edgeless,
         )  # fmt: skip
-        visit_examples(self.batch, now.w_v, now.w_f, now.point, order, rules, self.room, *self.structured)
+        visit_examples(self.batch, now.w_v, self.edges(now.w_f), now.point, order, rules, self.room, *self.structured)
 
     def balance(self, now: SoftState, repair_cost: float) -> None:
         """Steer rho so that block gap and the cost of disagreement stay in proportion; ever more gently, so that it settles."""
@@ -386,12 +390,12 @@ class SoftRun(ProximalRun[SoftState]):
 
     def upper(self, now: SoftState, soft: bool) -> float:
         """The value g at the current weights and messages: for G_rho if soft, else for G."""
-        hinge = np.empty(self.problem.n_examples)
+        hinge, w_f = np.empty(self.problem.n_examples), self.edges(now.w_f)
         enough = 0.05 * float((now.point.block_gap + now.point.disagreement).mean())
         rules = BoundRules(self.lam, now.rho, soft, 0 if soft else _POLISH, enough, self.only_pairs)
         run_shards(
             lambda begin, end: hinges(
-                self.batch, now.w_v, now.w_f, now.point, rules, Room.of(self.g.largest), begin, end, hinge, *self.structured
+                self.batch, now.w_v, w_f, now.point, rules, Room.of(self.g.largest), begin, end, hinge, *self.structured
             ),
             self.problem.n_examples,
             self.threads,
@@ -407,7 +411,8 @@ class SoftRun(ProximalRun[SoftState]):
             point, usable = point._replace(mu=np.empty_like(point.mu)), np.empty(self.problem.n_examples, np.bool_)
             agreeing(self.g, self.held, now.point, point.mu, usable)
             further = (*further, usable)
-        linear = dual_point(self.batch, point, BoundRules(self.lam, now.rho, soft), self.room, r_v, r_f, *further)
+        rules = BoundRules(self.lam, now.rho, soft)
+        linear = dual_point(self.batch, point, rules, self.room, r_v, self.edges(r_f), *further)
         return linear, r_v, r_f
 
     def repair_cost(self, now: SoftState, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> float:

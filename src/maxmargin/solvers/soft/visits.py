@@ -45,7 +45,8 @@ def visit_examples(
 ) -> None:
     """Visit the examples in `order`; weights and the dual point are updated in place.
 
-    `held` says where structured factors are, if there are any; without, nothing of them is even compiled.
+    `w_f` is None where there are no factors, and `held` says where structured ones are, if there are any; without, nothing of
+    them is even compiled.
     """
     g, side, other = batch.graphs, batch.variables, batch.factors
     examples, structures, weight, v_groups, f_groups = g.examples, g.structures, g.weight, side.groups, other.groups
@@ -65,17 +66,18 @@ def visit_examples(
         last_sweep = rules.sweeps - 1 if fq1 > fq0 else 0
         for sweep in range(last_sweep + 1):
             message[: examples[m + 1].states - examples[m].states] = 0.0
-            for q in range(fq0, fq1):
-                row, at = other.first_row[m] + f_groups[q].row, other.at + f_groups[q].at
-                first, last = f_groups[q].block, f_groups[q].block_end
-                if sweep == 0 or fq1 - fq0 > 1:
-                    score_row(other.features, row, w_f, first, last, z, at)
-                    moved[at : at + last - first] = 0.0
-                _sweep_factors(batch, dual, rules, room, m, q, unit * f_norms[row], sweep == 0)
-                if held is not None:
-                    sweep_structured(batch, held, dual, rules, room, m, q, unit * f_norms[row], sweep == 0)
-                if sweep == last_sweep or fq1 - fq0 > 1:
-                    add_row(other.features, row, w_f, first, last, moved, at, -unit)
+            if w_f is not None:
+                for q in range(fq0, fq1):
+                    row, at = other.first_row[m] + f_groups[q].row, other.at + f_groups[q].at
+                    first, last = f_groups[q].block, f_groups[q].block_end
+                    if sweep == 0 or fq1 - fq0 > 1:
+                        score_row(other.features, row, w_f, first, last, z, at)
+                        moved[at : at + last - first] = 0.0
+                    _sweep_factors(batch, dual, rules, room, m, q, unit * f_norms[row], sweep == 0)
+                    if held is not None:
+                        sweep_structured(batch, held, dual, rules, room, m, q, unit * f_norms[row], sweep == 0)
+                    if sweep == last_sweep or fq1 - fq0 > 1:
+                        add_row(other.features, row, w_f, first, last, moved, at, -unit)
             for q in range(vq0, vq1):
                 row, at = side.first_row[m] + v_groups[q].row, v_groups[q].at
                 first, last = v_groups[q].block, v_groups[q].block_end
