@@ -3,11 +3,10 @@
 - *Types of operators.* For each ``a + b`` and ``a[i]`` Numba tries the implementations of the operator that it has until one takes
   the types, when it infers types and again when it writes code. For numbers and arrays the answer depends on the types alone, so it
   is remembered until the kernel is compiled.
-- *Options.* What it keeps of other functions it looks up by its options, some 20 of them, which it lists for every comparison.
 - *Garbage.* Compilation makes some millions of objects, of which most live until its end. The collector goes through them
   hundreds of times, unless it is told to wait for more of them.
 
-All are in force only while a function of this package is compiled, which Numba does in one thread at a time. Nothing about the
+Both are in force only while a function of this package is compiled, which Numba does in one thread at a time. Nothing about the
 code changes. Of 24.6 s for a first fit of a multi-label model the first alone spared 5.5 and the last alone 3.8, in one run each.
 """
 
@@ -21,14 +20,12 @@ from .sources import of_package
 
 try:
     from numba.core import event, types
-    from numba.core.targetconfig import TargetConfig
     from numba.core.types.functions import BaseFunction
 
     # Numba's stubs have no types for these.
     _events: Any = event
     _Function: Any = BaseFunction
-    _Options: Any = TargetConfig
-    _REPLACEABLE = hasattr(BaseFunction, "get_call_type") and "_values" in getattr(TargetConfig, "__slots__", ())
+    _REPLACEABLE = hasattr(BaseFunction, "get_call_type")
 except ImportError:  # another Numba than those that are known
     _REPLACEABLE = False
 
@@ -54,8 +51,9 @@ class _Shortcuts:
         self.threshold = gc.get_threshold()
         #: By function and types of arguments; the function is held, so that its id stays its own.
         self.known: dict[Any, tuple[Any, Any]] = {}
-        #: What is replaced, and by what: owner, name, usual and other.
-        self.replaced: tuple[tuple[Any, str, Any, Any], ...] = ()
+        #: Numba's own way to find the type of a call, and the one that remembers.
+        self.usual = _Function.get_call_type
+        self.remembering = self.make_remembering(self.usual)
 
     def begin(self) -> None:
         self.depth += 1
@@ -64,27 +62,16 @@ class _Shortcuts:
         self.threshold = gc.get_threshold()
         if 0 < self.threshold[0] < _MANY:
             gc.set_threshold(_MANY, *self.threshold[1:])
-        if not self.replaced:
-            self.replaced = tuple(
-                (owner, name, getattr(owner, name), make(getattr(owner, name)))
-                for owner, name, make in (
-                    (_Function, "get_call_type", self.remembering),
-                    (_Options, "__eq__", _compare_first),
-                    (_Options, "__hash__", _hash_once),
-                )
-            )
-        for owner, name, _, other in self.replaced:
-            setattr(owner, name, other)
+        _Function.get_call_type = self.remembering
 
     def end(self) -> None:
         self.depth -= 1
         if self.depth == 0:
-            for owner, name, usual, _ in self.replaced:
-                setattr(owner, name, usual)
+            _Function.get_call_type = self.usual
             self.known.clear()
             gc.set_threshold(*self.threshold)
 
-    def remembering(self, usual: Any) -> Any:
+    def make_remembering(self, usual: Any) -> Any:
         known = self.known
 
         def get_call_type(function: Any, context: Any, args: Any, kws: Any) -> Any:
@@ -101,31 +88,8 @@ class _Shortcuts:
         return get_call_type
 
 
-def _compare_first(usual: Any) -> Any:
-    """Options that were set alike are alike; only where they were not, defaults can make them so."""
-
-    def equal(one: Any, other: Any) -> Any:
-        return (type(one) is type(other) and one._values == other._values) or usual(one, other)
-
-    return equal
-
-
-def _hash_once(usual: Any) -> Any:
-    """Numba's hash of options is that of their names, which are those of the class."""
-    of_class: dict[Any, int] = {}
-
-    def hashed(one: Any) -> int:
-        found = of_class.get(type(one))
-        if found is None:
-            found = of_class[type(one)] = usual(one)
-        return found
-
-    return hashed
-
-
-_shortcuts = _Shortcuts()
-
 if _REPLACEABLE:
+    _shortcuts = _Shortcuts()
 
     class _Listener(_events.Listener):
         """Begins with the first function of this package, and ends with it."""
