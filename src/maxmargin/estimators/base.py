@@ -57,16 +57,18 @@ class StructuredEstimator(BaseEstimator):
 
     Parameters
     ----------
-    C : float
-        Strength of the loss against the regulariser: lam = 1/C in ``lam/2 |w|^2 + mean hinge``.
+    C : float or "auto"
+        Strength of the loss against the regulariser: lam = 1/C in ``lam/2 |w|^2 + mean hinge``, so ``C = n * c`` for scikit-learn's
+        ``c``, and SVM-struct's own C. "auto" chooses it by the task loss on held-out examples (`maxmargin.estimators.choosing`).
     solver : str or solver
         "auto", a name in `maxmargin.solvers.SOLVERS`, or a solver with options of its own.
     inference : str or engine
         Who finds labelings, in training and in prediction alike, unless a solver object names an engine of its own: "auto" (exact
         where that is cheap, else a relaxation, rounded and improved), or an engine of `maxmargin.inference`. Solvers that ask no
         engine, such as "soft-bcfw", train without it.
-    loss : "hamming", "count" or array
-        Task loss: the fraction of wrong variables, their number, or a table of costs.
+    loss : "hamming", "fraction", "count" or array
+        Task loss of a wrong variable: the same for all, so that the mean loss is the fraction of all variables that are wrong; one
+        over the number of variables of its example, so that every example counts the same; 1; or a table of costs.
     tol : float
         Certified gap at which training stops, in units of the task loss.
     max_passes : int
@@ -103,6 +105,12 @@ class StructuredEstimator(BaseEstimator):
         "k-means", which was best wherever we compared them, but "cholesky" for a precomputed kernel, which has no rows.
     objective : "margin" or "log"
         The structured hinge, or the logarithmic loss of a conditional random field, for the solvers that can.
+    validation_fraction : float
+        Share of the examples that is held out to choose C; with fewer than 1000 variables in all, each is held out once, in folds
+        of this size.
+    scale : "auto", True or False
+        Whether columns of features are centred and divided by their size while training (`maxmargin.estimators.scaling`): "auto"
+        does so where they need it. Weights are always for the features as they were given.
     """
 
     #: Name in model files and on the command line.

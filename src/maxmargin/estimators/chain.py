@@ -48,8 +48,9 @@ class ChainSVM(StructuredPredictor):
 
     Parameters
     ----------
-    C : float
-        Strength of the loss against the regulariser.
+    C : float or "auto"
+        Strength of the loss in ``1/(2C) |w|^2 + mean loss``: ``C = n * c`` for scikit-learn's ``c``, and SVM-struct's own C. "auto"
+        chooses it on held-out examples.
     boundary : bool
         Learn a weight for each tag at the first and at the last position.
     forbidden : list of (tag, tag), optional
@@ -70,7 +71,7 @@ class ChainSVM(StructuredPredictor):
         and a tag left out of a dict has 1.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective : see there
+    n_basis, basis, objective, validation_fraction, scale : see there
         ``loss`` may also be an array (K, K) of costs ``loss[truth, predicted]`` in the order of ``classes_``, with a
         diagonal of zeros; the costs of a sequence are divided by its length. ``kernel`` cannot be "precomputed".
 
@@ -97,6 +98,10 @@ class ChainSVM(StructuredPredictor):
         rows: positions, one sequence after another.
     result_ : Result
         Status, certificate and history of training.
+    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds)
+        C as given or chosen, and the values that were tried, with the held-out task loss; `maxmargin.plot_path` draws them.
+    temperature_ : float
+        What scores are divided by to become log-probabilities.
     inference_ : str
         How predictions are made, and why.
     n_features_in_ : int, feature_names_in_ : array (p,)

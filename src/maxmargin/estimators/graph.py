@@ -37,13 +37,14 @@ class GraphSVM(StructuredPredictor):
 
     Parameters
     ----------
-    C : float
-        Strength of the loss against the regulariser.
+    C : float or "auto"
+        Strength of the loss in ``1/(2C) |w|^2 + mean loss``: ``C = n * c`` for scikit-learn's ``c``, and SVM-struct's own C. "auto"
+        chooses it on held-out examples.
     edge_weights : "full" or "potts"
         A weight vector for every pair of classes, or one for equal classes.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective : see there
+    n_basis, basis, objective, validation_fraction, scale : see there
         ``loss`` may also be an array (K, K): ``loss[truth, predicted]``. ``kernel`` is for the nodes' features; the edges stay
         linear. It cannot be "precomputed".
 
@@ -62,6 +63,10 @@ class GraphSVM(StructuredPredictor):
         With ``n_basis``, in the place of these: coefficients of the basis, its rows, and the share of k(x, x) that it misses.
     result_ : Result
         Status, certificate and history of training.
+    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds)
+        C as given or chosen, and the values that were tried, with the held-out task loss; `maxmargin.plot_path` draws them.
+    temperature_ : float
+        What scores are divided by to become log-probabilities.
     inference_ : str
         How the training graphs would be predicted; other graphs may allow another engine.
     n_features_in_, n_edge_features_in_ : int

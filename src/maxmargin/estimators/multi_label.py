@@ -31,8 +31,9 @@ class MultiLabelSVM(StructuredPredictor):
 
     Parameters
     ----------
-    C : float
-        Strength of the loss against the regulariser.
+    C : float or "auto"
+        Strength of the loss in ``1/(2C) |w|^2 + mean loss``: ``C = n * c`` for scikit-learn's ``c``, and SVM-struct's own C. "auto"
+        chooses it on held-out examples.
     edges : "full", "tree", "none" or list of pairs
         Which pairs of labels have a weight: every pair, the tree of greatest mutual information, none, or these, by their names or
         by the numbers of their columns.
@@ -41,7 +42,7 @@ class MultiLabelSVM(StructuredPredictor):
         n / (2 count), with the count of examples that have the label where it is on, and of the others where it is off.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective : see there
+    n_basis, basis, objective, validation_fraction, scale : see there
         ``loss`` may also be an array (L,): the cost of each label.
 
     Attributes
@@ -58,6 +59,10 @@ class MultiLabelSVM(StructuredPredictor):
         With ``n_basis``, in the place of these: coefficients of the basis, its rows, and the share of k(x, x) that it misses.
     result_ : Result
         Status, certificate and history of training.
+    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds)
+        C as given or chosen, and the values that were tried, with the held-out task loss; `maxmargin.plot_path` draws them.
+    temperature_ : float
+        What scores are divided by to become log-probabilities.
     inference_ : str
         How predictions are made, and why.
     n_features_in_ : int, feature_names_in_ : array (p,)

@@ -45,8 +45,9 @@ class ParserSVM(BaseEstimator):
 
     Parameters
     ----------
-    C : float
-        Strength of the loss against the regulariser.
+    C : float or "auto"
+        Strength of the loss in ``1/(2C) |w|^2 + mean loss``: ``C = n * c`` for scikit-learn's ``c``, and SVM-struct's own C. "auto"
+        chooses it on held-out examples.
     markov : int, optional
         How many labels to the left the rest of a node remembers when it is binarised. Default: all of them, so that the grammar
         has the rules of the training trees and no others.
@@ -70,7 +71,7 @@ class ParserSVM(BaseEstimator):
     solver : str or solver
         "auto" is "bcfw"; or any solver that needs a max-oracle, or marginals, and nothing else.
     tol, max_passes, max_seconds, random_state, n_jobs : see `maxmargin.estimators.base.StructuredEstimator`
-    verbose, warm_start, checkpoint, objective : see there
+    verbose, warm_start, checkpoint, objective, validation_fraction : see there
 
     Attributes
     ----------
@@ -86,6 +87,8 @@ class ParserSVM(BaseEstimator):
         Training trees that the grammar does not derive.
     result_ : Result
         Status, certificate and history of training.
+    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds)
+        C as given or chosen, and the values that were tried, with the held-out task loss; `maxmargin.plot_path` draws them.
     inference_ : str
         How predictions are made, and why.
 

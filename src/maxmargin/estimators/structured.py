@@ -32,12 +32,13 @@ class StructuredSVM(BaseEstimator):
     ----------
     model : Model, or an object with its methods
         ``joint_features``, ``loss``, ``most_violated`` and ``predict``; see `maxmargin.problems.python_problem`.
-    C : float
-        Strength of the loss against the regulariser.
+    C : float or "auto"
+        Strength of the loss in ``1/(2C) |w|^2 + mean loss``: ``C = n * c`` for scikit-learn's ``c``, and SVM-struct's own C. "auto"
+        chooses it on held-out examples.
     solver : str or solver
         "auto" is "bcfw"; or any solver that needs a max-oracle and nothing else.
     tol, max_passes, max_seconds, random_state, n_jobs : see `maxmargin.estimators.base.StructuredEstimator`
-    verbose, warm_start, checkpoint : see there
+    verbose, warm_start, checkpoint, validation_fraction : see there
         The user's code runs in one thread whatever ``n_jobs`` is. A checkpoint cannot see changes of that code.
 
     Attributes
