@@ -140,10 +140,8 @@ def _kinds(problem: FactorGraphs) -> NDArray[np.int64]:
     """For each variable, a number for its template and its label."""
     a = problem.arrays
     n = np.diff(problem.example_variables)
-    local = np.repeat(a.structures[problem.structure_of].variables - problem.example_variables[:-1], n) + np.arange(
-        len(a.labels)
-    )
-    templates = a.variables[local].template.astype(np.int64)
+    first = a.structures.variables[problem.structure_of] - problem.example_variables[:-1]
+    templates = a.variables.template[np.repeat(first, n) + np.arange(len(a.labels))].astype(np.int64)
     return np.asarray(templates * (int(a.labels.max()) + 1) + a.labels)
 
 

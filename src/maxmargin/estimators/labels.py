@@ -298,6 +298,8 @@ def labels_of_parts(labels: Any, m: int, n: int, whole: str, part: str, noun: st
 
 def known_labels(labels: Any, m: int, n_nodes: int) -> tuple[list[Any], NDArray[np.bool_]]:
     """The labels of graph m's nodes and which of them are known: -1, None and NaN say unknown."""
+    if isinstance(labels, np.ndarray) and labels.shape == (n_nodes,) and labels.dtype.kind in "biuU":
+        return labels.tolist(), np.ones(n_nodes, bool) if labels.dtype.kind == "U" else labels != -1
     values = labels_of_parts(labels, m, n_nodes, "graph", "node", "label")
     unknown = [is_missing(value) or (not isinstance(value, str) and value == -1) for value in values]
     return values, ~np.array(unknown, bool)

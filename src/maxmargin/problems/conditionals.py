@@ -29,25 +29,28 @@ def conditional_scores(graphs: FactorGraphs, scores: Scores, labels: NDArray[np.
     n_factors = np.diff(graphs.example_factors)
     example = np.repeat(np.arange(graphs.n_examples), n_factors)
     local = np.arange(len(example)) + np.repeat(
-        a.structures[graphs.structure_of].factors - graphs.example_factors[:-1], n_factors
+        a.structures.factors[graphs.structure_of] - graphs.example_factors[:-1], n_factors
     )
-    factors = a.factors[local]
+    # Fields before rows: NumPy copies a record much slower than a number.
+    of_template, neighbours, table = a.factors.template[local], a.factors.neighbours[local], a.factors.table[local]
     for t, template in enumerate(graphs.factor_templates):
         if template.kind != TABLE:
             continue
-        chosen = np.flatnonzero(factors.template == t)
+        chosen = np.flatnonzero(of_template == t)
         if len(chosen) == 0:
             continue
         arity, slots = len(template.n_states), a.slots[a.factor_kinds[t].slots :]
-        m, c = example[chosen], factors[chosen]
-        variables = [graphs.example_variables[m] + a.scope[c.neighbours + j] for j in range(arity)]
-        at = graphs.example_tables[m] + c.table
+        m = example[chosen]
+        variables = [graphs.example_variables[m] + a.scope[neighbours[chosen] + j] for j in range(arity)]
+        at = graphs.example_tables[m] + table[chosen]
         for j in range(arity):
             at = at + slots[j].stride * labels[variables[j]].astype(np.int64)
         for j in range(arity):
             states = np.arange(int(template.n_states[j]))
             moved = at[:, None] + (states - labels[variables[j]].astype(np.int64)[:, None]) * int(slots[j].stride)
-            np.add.at(out, starts[variables[j]][:, None] + states, scores.factors[moved])
+            places = starts[variables[j]][:, None] + states
+            with np.errstate(invalid="ignore"):
+                out += np.bincount(places.ravel(), scores.factors[moved].ravel(), len(out))
     return out
 
 

@@ -224,7 +224,7 @@ class FactorGraphs:
         if all(template.kind == TABLE for template in self.factor_templates):
             return None
         a = self.arrays
-        factors = np.flatnonzero(a.factor_kinds[a.factors.template].kind != TABLE)
+        factors = np.flatnonzero(a.factor_kinds.kind[a.factors.template] != TABLE)
         first = np.searchsorted(factors, a.structures.factors)
         examples = np.flatnonzero(np.diff(first)[self.structure_of])
         if len(examples) == 0:
@@ -387,10 +387,9 @@ class FactorGraphs:
         """For each variable, where its states begin in *states* coordinates (V,)."""
         a = self.arrays
         n = np.diff(self.example_variables)
-        local = np.repeat(a.structures[self.structure_of].variables - self.example_variables[:-1], n) + np.arange(
-            len(a.labels)
-        )
-        return np.asarray(np.repeat(self.example_states[:-1], n) + a.variables[local].table)
+        first = a.structures.variables[self.structure_of] - self.example_variables[:-1]
+        local = np.repeat(first, n) + np.arange(len(a.labels))
+        return np.asarray(np.repeat(self.example_states[:-1], n) + a.variables.table[local])
 
     # ------------------------------------------------------------------------------------------------ checks
 

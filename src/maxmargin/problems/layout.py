@@ -190,17 +190,20 @@ def flatten_structures(
     # A row per (factor, variable of its scope): the factor, and the variable among all structures' variables.
     factor = np.repeat(np.arange(len(t)), arity)
     member = scope + np.repeat(np.repeat(first_variable[:-1], n_factors), arity)
-    _check_fit(v_kinds[v[member]].entries, t, arity, factor, n_factors, factor_templates, shared)
+    _check_fit(v_kinds.entries[v[member]], t, arity, factor, n_factors, factor_templates, shared)
 
     full_sizes = np.array([sum(template.n_states) for template in factor_templates], np.int64)
-    state, n_states = local_offsets(v_kinds[v].entries, n_variables)
-    table, n_tables = local_offsets(kinds[t].entries, n_factors)
+    state, n_states = local_offsets(v_kinds.entries[v], n_variables)
+    table, n_tables = local_offsets(kinds.entries[t], n_factors)
     full, n_full = local_offsets(full_sizes[t], n_factors)
     message, n_messages = local_offsets(full_sizes[t] - arity, n_factors)
     scope_start, degree = offsets(arity), np.bincount(member, minlength=len(v))
-    slot = slots[kinds[t[factor]].slots + np.arange(len(scope)) - scope_start[factor]]
-    inside = factor - np.repeat(np.repeat(offsets(n_factors)[:-1], n_factors), arity)
-    incident = records(INCIDENT, table[factor], full[factor] + slot.delta, slot.outer, slot.stride, inside)
+    # Fields are taken before rows: NumPy copies a record much slower than a number.
+    by_member = np.argsort(member, kind="stable")
+    of = factor[by_member]
+    slot = kinds.slots[t[of]] + by_member - scope_start[of]
+    inside = of - np.repeat(np.repeat(offsets(n_factors)[:-1], n_factors), arity)[by_member]
+    incident = records(INCIDENT, table[of], full[of] + slots.delta[slot], slots.outer[slot], slots.stride[slot], inside)
     v_rows, v_groups, n_v_groups, v_buffer = _groups(
         [s.variable_rows for s in structures], n_variables, v, variable_templates
     )
@@ -212,7 +215,7 @@ def flatten_structures(
         "variables": records(MEMBER, v, state, degree, offsets(degree)[:-1]),
         "factors": records(MEMBER, t, table, arity, scope_start[:-1], message, full),
         "scope": scope,
-        "incident": incident[np.argsort(member, kind="stable")],
+        "incident": incident,
         "variable_groups": v_groups,
         "factor_groups": f_groups,
     }
@@ -228,7 +231,7 @@ def flatten_structures(
     chosen = np.flatnonzero(is_pair[t])
     ends = scope_start[chosen][:, None] + np.arange(2)
     pairs[chosen, P_I : P_J + 1], pairs[chosen, P_STATE_I : P_STATE_J + 1] = scope[ends], state[member[ends]]
-    pairs[chosen, P_BLOCK:] = shared["factor_block"][kinds[t[chosen]].start[:, None] + np.arange(4)]
+    pairs[chosen, P_BLOCK:] = shared["factor_block"][kinds.start[t[chosen]][:, None] + np.arange(4)]
     local["pairs"] = pairs
 
     largest = [one.max(initial=0) for one in (n_variables, n_states, n_tables, n_full)]
