@@ -182,7 +182,10 @@ def test_chain_scores(boundary, form):
     assert len(graphs.structures) == 3
     assert graphs.structure_of[0] == graphs.structure_of[3]
     np.testing.assert_array_equal(graphs.labels, np.concatenate(TAGS))
-    np.testing.assert_allclose(graphs.labeling_losses((graphs.labels + 1) % 3), 1.0)
+    # Each of the 11 positions counts the same, and their mean is 1; or each of the 4 sequences does.
+    np.testing.assert_allclose(graphs.labeling_losses((graphs.labels + 1) % 3), np.array([3, 1, 4, 3]) * 4 / 11)
+    fraction = chain_problem([form(s) for s in SEQUENCES], TAGS, 3, boundary=boundary, loss="fraction")
+    np.testing.assert_allclose(fraction.labeling_losses((graphs.labels + 1) % 3), 1.0)
 
 
 def test_forbidden_transitions():
@@ -359,7 +362,7 @@ INF = np.where(np.arange(15).reshape(5, 3) == 7, np.inf, X)
         ),
         (
             lambda: binary_problem(X, [0] * 5, loss="hinge"),
-            r'loss=\'hinge\' is not known; use "hamming", "count" or a table',
+            r'loss=\'hinge\' is not known; use "hamming", "fraction", "count" or a table',
         ),
         (
             lambda: multi_label_problem(X, Y.T, label_edges("none", Y), 4),

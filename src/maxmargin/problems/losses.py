@@ -38,7 +38,7 @@ def variable_losses(
     loss : "hamming", "fraction", "count", array (L,) with L variables in each example, or array (K, K)
     """
     sizes = np.asarray(n_variables, np.float64)
-    share = 1.0 / float(sizes.mean())
+    share = 1.0 / float(sizes.mean()) if len(sizes) else 1.0
     n_states = np.asarray(n_states, np.int64)
     start = np.concatenate([[0], np.cumsum(n_states)])
     if isinstance(loss, str):

@@ -5,8 +5,8 @@
 1. No factors (binary and multi-class problems, labels without pairs): `soft-bcfw`, whose blocks then have closed-form optima.
 2. Structured factors: `soft-bcfw`, which has them as blocks.
 3. Graphs without cycles: `bcfw` with max-product inside its loop; the certificate is exact.
-4. A few large graphs with cycles, such as two pictures: `one-slack`, which makes one plane of all answers of the oracle (two pictures
-   of 300 x 300 pixels: 27 calls for each, where `bcfw` had not converged after 1000).
+4. A few large graphs with cycles, such as two pictures: `one-slack`, which makes one plane of all answers of the oracle (two
+   pictures of 300 x 300 pixels: 27 calls for each, where `bcfw` had not converged after 1000).
 5. Binary variables in pairs: `bcfw` with graph cuts inside its loop; the certificate is for the relaxation. With hundreds of pairs
    an example, if there is room for their marginals, `soft-bcfw`: cuts of such graphs take longer than its sweeps (Yeast with 91
    pairs was 2 times faster with cuts, RCV1 with 435 a little slower, bibtex with 12,561 3.6 times slower).
