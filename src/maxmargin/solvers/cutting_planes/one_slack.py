@@ -41,7 +41,7 @@ from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.cutting_planes.bundle import BundleState, HingeRun, check_rounds
 from maxmargin.solvers.oracles.compiled import TreeOracle
 from maxmargin.solvers.oracles.joint_plane import JointPlane
-from maxmargin.solvers.planes.cache import PlaneCache
+from maxmargin.solvers.planes.arena import Arena
 from maxmargin.solvers.planes.vectors import sparse_dot
 
 #: A plane of the cache is good enough if it is violated by this share of what the oracle last found: rounds without the oracle
@@ -56,7 +56,7 @@ _RECALLS = 100
 class OneSlackState(BundleState):
     """The working set, and the planes that each example's oracle found last."""
 
-    cache: PlaneCache
+    cache: Arena
     #: Rounds whose plane came from the cache.
     n_recalled: int = 0
 
@@ -162,7 +162,7 @@ class OneSlackRun(HingeRun):
         """The plane of the truth; or an earlier working set and its cache."""
         now = super().begin(earlier)
         assert isinstance(now, OneSlackState)
-        if isinstance(earlier, OneSlackState) and earlier.cache.ell.shape == now.cache.ell.shape:
+        if isinstance(earlier, OneSlackState) and np.array_equal(earlier.cache.capacity, now.cache.capacity):
             now.cache = earlier.cache._copy()
         return now
 

@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import kernel
 from maxmargin.parallel.threads import map_shards, pause
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.problems.statistics import add_example, project_example
 from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, find_plane
 from maxmargin.solvers.oracles.graph_oracle import GraphOracle
+from maxmargin.solvers.oracles.plane_search import rows_of_planes
 from maxmargin.solvers.oracles.slack_rescaling import SlackOracle
 
 #: Most shards of a sum over all examples.
@@ -151,14 +152,7 @@ class FactorGraphOracle:
         """The planes of largest slope at w of some examples."""
         p, chosen = self.problem, np.asarray(examples, np.int64)
         found, _ = self.graph.answer(*p.working_weights(w), chosen)
-        starts = np.zeros(len(chosen) + 1, np.int64)
-        indices, data = np.empty(0, np.int64), np.empty(0)
-        blocks = np.array([p.variable_features.shape[1], p.factor_features.shape[1], p.n_variable_blocks])
-        write_rows(p.batch, chosen, found, blocks, starts, indices, data)
-        indices, data = np.empty(starts[-1], np.int64), np.empty(starts[-1])
-        write_rows(p.batch, chosen, found, blocks, starts, indices, data)
-        psi = sp.csr_array((data, indices, starts), (len(chosen), self.n_weights))
-        psi.sum_duplicates()
+        psi = rows_of_planes(p, chosen, found, working=False)
         return _or_truth(psi, found.ell, found.ell - psi @ w)
 
     def answers(
@@ -243,53 +237,3 @@ def add_planes(
             for e in range(n):
                 change[index[e]] = 0.0
     return total
-
-
-@inner
-def write_row(features: Any, row: int, base: int, value: float, indices: Any, data: Any, at: int) -> int:
-    """Write value times a feature row from indices[at] on, if there is room; returns where it ends."""
-    indptr, columns, numbers, dense = features.indptr, features.indices, features.data, features.dense
-    if len(indptr) > 1:
-        first, last = indptr[row], indptr[row + 1]
-        if len(data) > 0:
-            for q in range(first, last):
-                indices[at + q - first] = base + columns[q]
-                data[at + q - first] = value * numbers[q]
-        return int(at + last - first)
-    if len(data) > 0:
-        for column in range(dense.shape[1]):
-            indices[at + column] = base + column
-            data[at + column] = value * dense[row, column]
-    return int(at + dense.shape[1])
-
-
-@kernel
-def write_rows(batch: Any, chosen: Any, found: Any, blocks: Any, starts: Any, indices: Any, data: Any) -> None:
-    """Planes in flat weights, as CSR whose entries may repeat; counts them only, into `starts`, where there is no room.
-
-    ``blocks`` are the features of a variable's and of a factor's block, and how many blocks variables have.
-    """
-    g, v_features, f_features = batch.graphs, batch.variables.features, batch.factors.features
-    examples, structures, v_groups, f_groups = g.examples, g.structures, g.variable_groups, g.factor_groups
-    start, entry, value, half = found.start, found.entry, found.value, batch.factors.at
-    at = 0
-    for k in range(len(chosen)):
-        m = chosen[k]
-        s = examples[m].structure
-        v, f = structures[s].variable_groups, structures[s].factor_groups
-        for e in range(start[k], start[k + 1]):
-            i = entry[e]
-            # Entries come in the order of the groups, so the group only moves on.
-            if i < half:
-                while i >= v_groups[v].at + v_groups[v].block_end - v_groups[v].block:
-                    v += 1
-                block = i - v_groups[v].at + v_groups[v].block
-                row, base = examples[m].variable_row + v_groups[v].row, block * blocks[0]
-                at = write_row(v_features, row, base, value[e], indices, data, at)
-            else:
-                while i - half >= f_groups[f].at + f_groups[f].block_end - f_groups[f].block:
-                    f += 1
-                block = i - half - f_groups[f].at + f_groups[f].block
-                row, base = examples[m].factor_row + f_groups[f].row, blocks[0] * blocks[2] + block * blocks[1]
-                at = write_row(f_features, row, base, value[e], indices, data, at)
-        starts[k + 1] = at
