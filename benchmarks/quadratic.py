@@ -79,12 +79,13 @@ def record(options):
         while n < options.planes:
             w = C * (alpha[:n] @ psi[:n])
             plane = oracle.mean_plane(w, 1)
+            found = plane.dense(len(w))
             norm = w @ w / (2.0 * C)
-            best = min(best, norm + plane.ell - w @ plane.psi)
+            best = min(best, norm + plane.ell - w @ found)
             if best - (alpha[:n] @ ell[:n] - norm) <= options.share * best:
                 break
-            psi[n], ell[n] = plane.psi, plane.ell
-            gram[n, : n + 1] = gram[: n + 1, n] = psi[: n + 1] @ plane.psi
+            psi[n], ell[n] = found, plane.ell
+            gram[n, : n + 1] = gram[: n + 1, n] = psi[: n + 1] @ found
             n += 1
             clock = time.perf_counter()
             solve_simplex_qp(gram, n, ell, C, alpha, TOLERANCE * ell.max())

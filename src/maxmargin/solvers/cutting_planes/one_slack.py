@@ -40,8 +40,8 @@ from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.cutting_planes.bundle import BundleState, HingeRun, check_rounds
 from maxmargin.solvers.oracles.compiled import TreeOracle
-from maxmargin.solvers.oracles.joint_plane import JointPlane
 from maxmargin.solvers.planes.arena import Arena
+from maxmargin.solvers.planes.mean_plane import MeanPlane
 from maxmargin.solvers.planes.vectors import sparse_dot
 
 #: A plane of the cache is good enough if it is violated by this share of what the oracle last found: rounds without the oracle
@@ -148,7 +148,7 @@ class OneSlackRun(HingeRun):
     def __init__(self, solver: OneSlack, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         self.rescaling = solver.rescaling
         super().__init__(solver, problem, lam, random_state, threads)
-        fast = isinstance(problem, FactorGraphs) and isinstance(self.oracle.oracle.graph.compiled, TreeOracle)
+        fast = isinstance(problem, FactorGraphs) and isinstance(self.oracle.oracle.compiled, TreeOracle)
         self.always_at_w = self.always_at_w or solver.stop == "svm-struct"
         self.capacity = (0 if fast else 10) if solver.cache == "auto" else int(solver.cache)
         self.oracle.keeps = self.capacity > 0
@@ -177,7 +177,7 @@ class OneSlackRun(HingeRun):
         """Rounds with planes of the cache, as long as those are violated by enough, and one with the oracle."""
         for _ in range(_RECALLS if self.capacity and np.isfinite(now.violation) else 0):
             xi = self.model(now)
-            plane: JointPlane = self.oracle.recall(now.w, now.cache, self.threads, now.n_passes + now.n_recalled)
+            plane: MeanPlane = self.oracle.recall(now.w, now.cache, self.threads, now.n_passes + now.n_recalled)
             slope = plane.ell - sparse_dot(plane.index, plane.value, now.w)
             if slope - xi <= max(_ACCEPT * now.violation, self.tol) or not self.add(now, plane, xi):
                 break
@@ -188,7 +188,7 @@ class OneSlackRun(HingeRun):
                 return
         super().steps(now, stop)
 
-    def ask(self, now: Any, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
+    def ask(self, now: Any, u: NDArray[np.float64]) -> tuple[MeanPlane, float]:
         """The mean of the examples' planes of largest slope, which the cache gets, too."""
         clock = now.n_passes + now.n_recalled
         plane, now.cache = self.oracle.find(u, now.cache, self.threads, clock)

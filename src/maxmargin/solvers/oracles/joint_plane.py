@@ -18,7 +18,7 @@ The cache is an arena of planes (planes/arena.py) without masses: entries of the
 weights for other problems. Examples are dealt to fixed shards, each with a segment of the arena of its own: shards are searched in
 threads, and sums over examples are taken in order afterwards, so bits do not depend on the threads.
 
-With a kernel (`KernelJointOracle`) vectors are coefficients of the training rows, w = sum_r A[r] phi(x_r), in the place of weights;
+With a kernel vectors are coefficients of the training rows, w = sum_r A[r] phi(x_r), in the place of weights;
 `image` gives K A, where scores are read.
 """
 
@@ -26,19 +26,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from maxmargin.inference import Engine, LinearProgram
+from maxmargin.inference import Engine
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import Features, KernelFeatures
 from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Given
-from maxmargin.solvers.oracles.max_oracle import FactorGraphOracle, MaxOracle, oracle_of
+from maxmargin.solvers.oracles.graph_oracle import GraphOracle
+from maxmargin.solvers.oracles.max_oracle import MaxOracle, oracle_of
 from maxmargin.solvers.oracles.plane_search import (
     Turn,
     add_planes,
@@ -50,23 +51,15 @@ from maxmargin.solvers.oracles.plane_search import (
     remember_rows,
     rows_of_planes,
 )
+from maxmargin.solvers.oracles.slack_rescaling import SlackOracle
 from maxmargin.solvers.planes.arena import Arena
+from maxmargin.solvers.planes.mean_plane import MeanPlane
 from maxmargin.solvers.planes.vectors import erase, nonzeros
 
 #: Shards of examples: so many that the last ones do not leave a thread waiting for long.
 _SHARDS = 32
 #: Examples that an oracle outside compiled code is asked about at a time.
 _BATCH = 256
-
-
-class JointPlane(NamedTuple):
-    """A plane of the mean hinge."""
-
-    index: NDArray[np.int64]  # type: ignore[assignment]
-    value: NDArray[np.float64]
-    ell: float
-    #: (M,): hinges, or bounds from above; of a recalled plane, what its examples' planes reach.
-    hinges: NDArray[np.float64]
 
 
 class JointOracle:
@@ -80,7 +73,7 @@ class JointOracle:
     """
 
     def __init__(self, problem: Any, engine: str | Engine = "auto", rescaling: str = "margin") -> None:
-        self.oracle: MaxOracle = oracle_of(problem, engine, rescaling=rescaling)
+        self.oracle = self.oracle_of_examples(problem, engine, rescaling)
         self.certificate, self.name, self.reason = self.oracle.certificate, self.oracle.name, self.oracle.reason
         self.n_examples, self.weight = self.oracle.n_examples, self.oracle.weight
         self.size = self.oracle.n_weights
@@ -92,6 +85,10 @@ class JointOracle:
         # Compiled before any clock starts.
         nothing = self.cache(1)
         self.recall(np.zeros(self.size), nothing, 1, 0)
+
+    def oracle_of_examples(self, problem: Any, engine: str | Engine, rescaling: str) -> MaxOracle:
+        """Who answers for single examples."""
+        return oracle_of(problem, engine, rescaling=rescaling)
 
     def cache(self, capacity: int) -> Arena:
         """An empty cache of so many planes an example, beside the truth."""
@@ -111,7 +108,7 @@ class JointOracle:
         """Whether images are other vectors."""
         return False
 
-    def find(self, u: NDArray[np.float64], cache: Arena, threads: int, now: int) -> tuple[JointPlane, Arena]:
+    def find(self, u: NDArray[np.float64], cache: Arena, threads: int, now: int) -> tuple[MeanPlane, Arena]:
         """The plane of largest slope at u; the planes of its examples are in the cache afterwards, which may have moved."""
         turn = Turn.of(self.n_examples, now)
         cache = self.ask(u, cache, turn, self.shards, threads, pausing=True)
@@ -141,17 +138,17 @@ class JointOracle:
                 cache = cache.with_room(0, self.widest, shards)
         return cache
 
-    def recall(self, u: NDArray[np.float64], cache: Arena, threads: int, now: int) -> JointPlane:
+    def recall(self, u: NDArray[np.float64], cache: Arena, threads: int, now: int) -> MeanPlane:
         """The best plane that the cache has for u."""
         turn = Turn.of(self.n_examples, now)
         map_shards(lambda begin, end: self.pick(u, cache, begin, end, turn), self.shards, threads)
         return self.joint(cache, turn, threads)
 
-    def joint(self, cache: Arena, turn: Turn, threads: int) -> JointPlane:
+    def joint(self, cache: Arena, turn: Turn, threads: int) -> MeanPlane:
         """The mean of the planes picked."""
         erase(self.out, threads)
         ell = self.add(cache, turn.picks, self.out, threads) / self.n_examples
-        return JointPlane(*nonzeros(self.out, 1.0 / self.n_examples, threads), ell, turn.hinges)
+        return MeanPlane(*nonzeros(self.out, 1.0 / self.n_examples, threads), ell, turn.hinges)
 
     # ------------------------------------------------------------------------------------------------ by kind of problem
 
@@ -187,12 +184,25 @@ class JointOracle:
 
 
 class GraphJointOracle(JointOracle):
-    """The joint oracle of factor graphs."""
+    """The joint oracle of factor graphs.
 
-    oracle: FactorGraphOracle
+    Of binary and multi-class problems, without a cache, one pass over the rows finds and sums the planes: a few instructions a
+    state are all there is to do, and what serves any graph would take ten times as long.
+
+    Where the variables' rows are known by a kernel alone, the identity stands in the place of the features: the weights of a row
+    *are* its scores then, and a plane of such weights has the coefficients of the rows. The oracle is asked at Z = K A, and answers
+    in coefficients.
+    """
+
+    oracle: GraphOracle
 
     def __init__(self, problem: FactorGraphs, engine: str | Engine = "auto", rescaling: str = "margin") -> None:
-        self.problem = problem
+        kernel = problem.variable_features
+        self.kernel = kernel if isinstance(kernel, KernelFeatures) else None
+        if self.kernel is not None:
+            identity = sp.eye_array(self.kernel.shape[0], format="csr")
+            problem = problem.with_variable_features(Features(identity, "the identity"))
+        self.problem, self.single = problem, self.kernel is None and is_single(problem)
         features = problem.variable_features.arrays
         w_v, w_f = problem.working_weights()
         self.shapes = w_v.shape, w_f.shape
@@ -201,13 +211,14 @@ class GraphJointOracle(JointOracle):
         entries = features.indices if len(features.indptr) > 1 else np.arange(w_v.shape[0])
         self.used = np.concatenate([[0], np.cumsum(np.bincount(entries, minlength=w_v.shape[0]))])
         super().__init__(problem, engine, rescaling)
-        asked = self.oracle.graph.engine
-        self.sequential = bool(getattr(asked, "sequential", isinstance(asked, LinearProgram)))
-        nothing = self.cache(1)
-        oracle = self.oracle.graph.compiled or NOTHING_GIVEN
-        with self.oracle.graph.workspace() as work:
-            u = self.split(np.zeros(self.size))
-            remember(problem.batch, *u, oracle, work, nothing, np.empty(0, np.int64), Turn.of(0))
+        self.sequential = self.oracle.sequential
+        with self.oracle.workspace() as work:
+            u, oracle = self.split(np.zeros(self.size)), self.oracle.compiled or NOTHING_GIVEN
+            remember(problem.batch, *u, oracle, work, self.cache(1), np.empty(0, np.int64), Turn.of(0))
+
+    def oracle_of_examples(self, problem: FactorGraphs, engine: str | Engine, rescaling: str) -> GraphOracle:
+        """Who answers for single examples."""
+        return (GraphOracle if rescaling == "margin" else SlackOracle)(problem, engine)
 
     def split(self, vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weights of variables and of factors in a working vector, as views."""
@@ -223,7 +234,7 @@ class GraphJointOracle(JointOracle):
         """Ask about the examples from `first` to `end`, in a shard's segment; returns where that was full, or the end."""
         w_v, w_f = self.split(u)
         for chosen, oracle, known in self.oracle.answers(w_v, w_f, first, end):
-            with self.oracle.graph.workspace() as work:
+            with self.oracle.workspace() as work:
                 first += remember(self.problem.batch, w_v, w_f, oracle, work, cache, chosen, turn)
             if known is not None:
                 turn.bounds[chosen] = known
@@ -252,29 +263,9 @@ class GraphJointOracle(JointOracle):
         psi = rows_of_planes(self.problem, chosen, found, working=True)
         return Given(psi.indptr.astype(np.int64), psi.indices.astype(np.int32), psi.data, found.ell)
 
-
-class SingleJointOracle(GraphJointOracle):
-    """The joint oracle of binary and multi-class problems: without a cache, one pass over the rows finds and sums the planes.
-
-    A few instructions a state are all there is to do, and what serves any graph would take ten times as long.
-    """
-
-    @staticmethod
-    def serves(problem: FactorGraphs) -> bool:
-        """Whether every example is one variable with nothing but learned scores, all of one kind, that reads its first row."""
-        a = problem.arrays
-        return (
-            problem.example_factors[-1] == 0
-            and problem.example_variables[-1] == problem.n_examples
-            and len(problem.structures) == 1
-            and problem.structures[0].variable_rows[0] == 0
-            and len(a.variable_scores) == 0
-            and not a.variable_fixed.any()
-        )
-
-    def find(self, u: NDArray[np.float64], cache: Arena, threads: int, now: int) -> tuple[JointPlane, Arena]:
+    def find(self, u: NDArray[np.float64], cache: Arena, threads: int, now: int) -> tuple[MeanPlane, Arena]:
         """The plane of largest slope at u."""
-        if self.keeps or self.oracle.graph.compiled is None:
+        if not self.single or self.keeps or self.oracle.compiled is None:
             return super().find(u, cache, threads, now)
         a, hinges = self.problem.arrays, np.empty(self.n_examples)
         start = a.variable_kinds[a.variables[0].template].start
@@ -290,40 +281,36 @@ class SingleJointOracle(GraphJointOracle):
         for more, psi in map_shards(sum_of, self.oracle.shards, threads, pausing=True):
             ell += more
             self.out += psi
-        plane = JointPlane(*nonzeros(self.out, 1.0 / self.n_examples, threads), ell / self.n_examples, hinges)
+        plane = MeanPlane(*nonzeros(self.out, 1.0 / self.n_examples, threads), ell / self.n_examples, hinges)
         return plane, cache
-
-
-class KernelJointOracle(GraphJointOracle):
-    """The joint oracle of factor graphs whose variables' rows are known by a kernel alone.
-
-    With the identity in the place of the features, the weights of a row *are* its scores, and a plane of such weights has the
-    coefficients of the rows: the oracle is asked at Z = K A, and answers in coefficients.
-    """
-
-    def __init__(self, problem: FactorGraphs, engine: str | Engine = "auto", rescaling: str = "margin") -> None:
-        features = problem.variable_features
-        assert isinstance(features, KernelFeatures)
-        self.kernel, n = features, features.shape[0]
-        identity = Features(sp.eye_array(n, format="csr"), "the identity")
-        super().__init__(problem.with_variable_features(identity), engine, rescaling)
 
     @property
     def has_images(self) -> bool:
-        """Images are scores."""
-        return True
+        """With a kernel images are scores."""
+        return self.kernel is not None
 
     def image(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         """K times the coefficients; weights of factors stay as they are."""
+        if self.kernel is None:
+            return vector
         a_v, a_f = self.split(vector)
         return np.concatenate([np.asarray(self.kernel.times(a_v)).ravel(), a_f.ravel()])
 
 
+def is_single(problem: FactorGraphs) -> bool:
+    """Whether every example is one variable with nothing but learned scores, all of one kind, that reads its first row."""
+    a = problem.arrays
+    return bool(
+        problem.example_factors[-1] == 0
+        and problem.example_variables[-1] == problem.n_examples
+        and len(problem.structures) == 1
+        and problem.structures[0].variable_rows[0] == 0
+        and len(a.variable_scores) == 0
+        and not a.variable_fixed.any()
+    )
+
+
 def joint_oracle(problem: Any, engine: str | Engine = "auto", rescaling: str = "margin") -> JointOracle:
     """The joint oracle of a problem."""
-    if not isinstance(problem, FactorGraphs):
-        return JointOracle(problem, engine, rescaling)
-    if isinstance(problem.variable_features, KernelFeatures):
-        return KernelJointOracle(problem, engine, rescaling)
-    kind = SingleJointOracle if SingleJointOracle.serves(problem) else GraphJointOracle
+    kind = GraphJointOracle if isinstance(problem, FactorGraphs) else JointOracle
     return kind(problem, engine, rescaling)
