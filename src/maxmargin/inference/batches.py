@@ -1,4 +1,4 @@
-"""Batches: any engine over shards of a batch, in threads, and predictions that never hold all score tables at once.
+"""Batches: any engine over shards of a batch, in threads, and predictions that never have all score tables in memory.
 
 A batch is cut into runs of consecutive examples of about equal work, counted in states and joint states. Each shard is
 a view of the batch: nothing but its table of offsets is copied. Engines answer every example on its own, so the joined
@@ -126,7 +126,7 @@ def predict(
     n_jobs : int, optional
         Threads; None is 1, and -1 is one a core.
     chunk_bytes : int
-        Size of the score tables that are held at a time, by all threads, give or take an example a thread.
+        Size of the score tables in memory at a time, by all threads, give or take an example a thread.
     loss_augmented : bool
         Add the task loss to the scores, which makes the best labeling the most violated one.
     """
@@ -155,7 +155,7 @@ def predict_marginals(
     n_jobs : int, optional
         Threads; None is 1, and -1 is one a core.
     chunk_bytes : int
-        Size of the score tables that are held at a time, by all threads, give or take an example a thread.
+        Size of the score tables in memory at a time, by all threads, give or take an example a thread.
     with_factors : bool
         Keep the factors' marginals, which are as large as all score tables; otherwise ``factors`` is empty.
     """

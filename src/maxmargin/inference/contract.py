@@ -3,7 +3,7 @@
 Conventions
 -----------
 An engine reads a batch (`FactorGraphs`, M examples, V variables in all) and its score tables (`Scores`, float64),
-and looks at nothing else: the task loss counts only if the caller added it to the tables. A score of ``-inf``
+and reads nothing else: the task loss counts only if the caller added it to the tables. A score of ``-inf``
 forbids a state or a joint state; scores are otherwise finite. An example that has no allowed labeling is a
 `DataError` that names it.
 

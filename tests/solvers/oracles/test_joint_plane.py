@@ -145,7 +145,7 @@ def test_the_plane_least_recently_used_makes_room():
     for now, k in enumerate((1, 2, 3)):
         _, cache = ask_for(oracle, cache, k, now)
     assert classes(cache) == [1, 2, 3]
-    # A look at class 1 makes class 2 the oldest; looks at what is not the best change nothing.
+    # Recalling class 1 makes class 2 the oldest; a plane that is not the best stays as old as it was.
     u = np.zeros(oracle.size)
     u[1] = 5.0
     assert oracle.recall(u, cache, 1, 3).ell == 1.0

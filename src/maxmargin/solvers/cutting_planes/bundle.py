@@ -195,7 +195,7 @@ class BundleRun(OracleRun[BundleState]):
         return float(self.solver.step)
 
     def begin(self, earlier: BundleState | None) -> BundleState:
-        """The plane of the truth and w = 0; or an earlier working set, since planes hold whatever lam is."""
+        """The plane of the truth and w = 0; or an earlier working set, since planes are valid whatever lam is."""
         now = self.first_state()
         now.family = self.family
         if earlier is not None:

@@ -22,7 +22,7 @@ With an oracle that under-generates, the best of an example's cached planes take
 has the rest).
 
 With a kernel the dual is the same; vectors are coefficients of rows, and each plane is multiplied by the kernel matrix once, in
-blocks (oracles/joint_plane.py), so that the matrix is never held unless the problem holds it.
+blocks (oracles/joint_plane.py), so that the matrix is never kept unless the problem keeps it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class OneSlack(Solver):
         How the task loss enters: as the margin that is asked for, or as the price of a violation.
     cache : "auto" or int
         Planes kept for each example, tried before the oracle is asked; 0 asks it every round. "auto" is 10, but 0 where the oracle
-        is max-product inside a compiled loop, which takes no longer than a look at 10 planes (OCR letters: 211 rounds of the
+        is max-product inside a compiled loop, which takes no longer than the slopes of 10 planes (OCR letters: 211 rounds of the
         oracle in 1.8 s, or 26 and 1356 from the cache in 9.7 s).
     stop : "gap" or "svm-struct"
         When to stop: at a certified gap of `tol` between the best bounds; or as SVM-struct does with its ``-e``, when no constraint

@@ -40,14 +40,14 @@ class JointRun(PlaneRun):
         for first in range(0, len(order), self.solver.batch):
             batch = np.unique(order[first : first + self.solver.batch])
             if ask:
-                self.look(now, batch, rules, counts)
+                self.ask_exhausted(now, batch, rules, counts)
             gain += self.step_together(now, batch, rules)
             if stop():
                 break
         self.count(now, counts)
-        return gain, len(order) * self.oracle.view_work + counts[N_ORACLE] * self.oracle.work
+        return gain, len(order) * self.oracle.projection_work + counts[N_ORACLE] * self.oracle.work
 
-    def look(self, now: PlaneState, batch: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]) -> None:
+    def ask_exhausted(self, now: PlaneState, batch: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]) -> None:
         """Ask the oracle, in threads, about the examples whose planes are exhausted, and keep what it finds."""
         empty = exhausted(self.problem.batch, now.w_v, now.w_f, now.store, batch, rules, now.gaps)
         counts[N_CACHED] += int((~empty).sum())

@@ -28,7 +28,7 @@ from maxmargin.solvers.planes.arena import (
 #: centre overshoots what a few passes can follow.
 _EXPONENT, _STRONGEST = 0.375, 9.0
 #: Examples that the oracle is asked about before the first pass.
-_FIRST_LOOK = 64
+_FIRST = 64
 #: Entries that the arena of planes grows by, at least.
 _ROOM = 1 << 16
 
@@ -64,16 +64,16 @@ class PlaneRun(BlockRun[PlaneState]):
         now.store.shrink(share)
 
     def prepare(self, now: PlaneState) -> None:
-        """Look at the planes that the oracle finds first for some examples, and choose the strength of the proximal term by them.
+        """Choose the strength of the proximal term by the planes that the oracle finds first for some examples.
 
         A unit of a plane's mass changes its own slope by |psi|^2 / (lam M), and slopes are of the size of ell: their ratio is
         the condition of coordinate ascent.
         """
         clock = jit.clock()
         n = self.problem.n_examples
-        some = np.sort(np.random.default_rng([self.seed, 1]).permutation(n)[:_FIRST_LOOK])
+        some = np.sort(np.random.default_rng([self.seed, 1]).permutation(n)[:_FIRST])
         with suppress(Stopped):
-            self.look_at(now, some)
+            self.refresh_gaps(now, some)
         store = now.store
         chosen = some[store.n_planes[some] > 1]
         newest = store.n_planes[chosen] - 1

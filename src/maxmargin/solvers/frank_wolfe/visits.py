@@ -1,4 +1,4 @@
-"""The visits of block-coordinate Frank-Wolfe: look at an example's planes, ask the oracle if they are exhausted, improve the block.
+"""The visits of block-coordinate Frank-Wolfe: slopes of an example's planes, the oracle if they are exhausted, a better block.
 
 One visit of example m:
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from maxmargin.jit import Struct, kernel
 from maxmargin.problems.statistics import project_example
-from maxmargin.solvers.oracles.compiled import find_plane, spread_plane
+from maxmargin.solvers.oracles.compiled import find_plane, gram_times_plane
 from maxmargin.solvers.planes.arena import (
     add_products,
     free_slot,
@@ -100,7 +100,7 @@ def visit_blocks(
                 if slot < 0:
                     counts[N_CROWDED] += 1
                 else:
-                    spread_plane(batch, grams, work, m, index, value, begin, begin + n)
+                    gram_times_plane(batch, grams, work, m, index, value, begin, begin + n)
                     put_plane(store, 0, m, slot, ell, n)
                     add_products(store, m, slot, work.u)
                     v[slot] = slope

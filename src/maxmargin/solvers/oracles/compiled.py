@@ -4,7 +4,7 @@ An example's weights are projected onto its statistics (z, statistics.py), table
 and its answer is written as a plane: `index` and `value` among the statistics, and the constant ell. All of it works in a `Work`,
 which a caller makes for each call of a kernel (`workspace`).
 
-The oracle is an argument: `TreeOracle` and `CutOracle` are asked inside the compiled loop, and `Given` holds planes that any engine
+The oracle is an argument: `TreeOracle` and `CutOracle` are asked inside the compiled loop, and `Given` has planes that any engine
 has found before. Numba compiles a kernel once for each type of oracle that it is called with.
 """
 
@@ -23,12 +23,12 @@ from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import Largest, joint_state
 from maxmargin.problems.statistics import (
     add_example,
+    add_gram_times,
     collect,
     plane_of_labels,
     project_example,
     side_of_marginals,
     side_tables,
-    spread,
 )
 
 
@@ -155,7 +155,7 @@ def workspace(largest: Largest, room: Any = None, weights: tuple[Any, Any] | Non
 
 
 @inner
-def spread_plane(batch: Any, grams: Any, work: Any, m: int, index: Any, value: Any, begin: int, end: int) -> None:
+def gram_times_plane(batch: Any, grams: Any, work: Any, m: int, index: Any, value: Any, begin: int, end: int) -> None:
     """Write K times the plane of the entries from begin to end, in statistics coordinates, into work.u.
 
     Where the rows' Gram matrices are not kept, the plane is written as weights, which are then projected onto the example.
@@ -167,8 +167,8 @@ def spread_plane(batch: Any, grams: Any, work: Any, m: int, index: Any, value: A
         middle = begin
         while middle < end and index[middle] < half:
             middle += 1
-        spread(batch.variables, s, index, value, begin, middle, grams.values, start[m, 0], u)
-        spread(batch.factors, s, index, value, middle, end, grams.values, start[m, 1], u)
+        add_gram_times(batch.variables, s, index, value, begin, middle, grams.values, start[m, 0], u)
+        add_gram_times(batch.factors, s, index, value, middle, end, grams.values, start[m, 1], u)
         return
     t_v, t_f = work.t_v, work.t_f
     t_v[:] = 0.0

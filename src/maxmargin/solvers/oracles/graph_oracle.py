@@ -87,8 +87,8 @@ class GraphOracle:
         return self._works.borrow(lambda: workspace(largest, None if compiled is None else compiled.room(largest)))
 
     @property
-    def view_work(self) -> float:
-        """Operations of one look at an example without the oracle, on average: to project the weights onto it."""
+    def projection_work(self) -> float:
+        """Operations that project the weights onto an example, on average."""
         p = self.problem
         rows = n_groups(p)[p.structure_of].mean(axis=0)
         sides = (p.n_variable_blocks, p.variable_features), (p.n_factor_blocks, p.factor_features)
@@ -107,7 +107,7 @@ class GraphOracle:
 
         The sum is dense: it must be small beside the work of finding the planes, and memory is slower than arithmetic.
         """
-        work = self.n_examples * (self.view_work + self.work)
+        work = self.n_examples * (self.projection_work + self.work)
         n = max(1, min(_SHARDS, self.n_examples, int(work / (8 * max(1, self.n_weights)))))
         return list(itertools.pairwise(np.linspace(0, self.n_examples, n + 1).astype(int).tolist()))
 

@@ -77,7 +77,7 @@ class JointOracle:
         self.certificate, self.name, self.reason = self.oracle.certificate, self.oracle.name, self.oracle.reason
         self.n_examples, self.weight = self.oracle.n_examples, self.oracle.weight
         self.size = self.oracle.n_weights
-        #: Whether examples are asked about one after the other; whether planes that were found are looked at again.
+        #: Whether examples are asked about one after the other; whether planes that were found are recalled later.
         self.sequential, self.keeps = isinstance(problem, PythonProblem), True
         n = min(_SHARDS, self.n_examples)
         self.shards = list(itertools.pairwise(np.linspace(0, self.n_examples, n + 1).astype(int).tolist()))

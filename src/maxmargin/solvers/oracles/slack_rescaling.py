@@ -39,7 +39,7 @@ from maxmargin.solvers.oracles.graph_oracle import GraphOracle, write_planes
 
 #: Labelings of an example up to which all are tried.
 _FEW = 4096
-#: Factor between two lambdas while the bracket is looked for, and most questions.
+#: Factor between two lambdas until the bracket is found, and most questions.
 _STRETCH, _MOST = 4.0, 60
 #: Relative difference of two scores that is rounding.
 _ROUNDING = 1e-10
