@@ -265,10 +265,9 @@ def free_slot(planes: Any, m: int) -> int:
 @inner
 def equal_plane(planes: Any, m: int, ell: float, n: int, index: Any, value: Any) -> int:
     """Which plane of example m has these entries, or -1."""
-    entries, values = planes.entry, planes.value
-    first = planes.first[m]
+    entries, values, ells, size, first = planes.entry, planes.value, planes.ell, planes.size, planes.first[m]
     for a in range(1, planes.n_planes[m]):
-        if planes.size[first + a] == n and planes.ell[first + a] == ell:
+        if size[first + a] == n and ells[first + a] == ell:
             same, at = True, planes.start[first + a]
             for e in range(n):
                 if entries[at + e] != index[e] or values[at + e] != value[e]:
@@ -360,9 +359,10 @@ def improve_block(planes: Any, m: int, kappa: float, v: Any, moved: Any, tol: fl
 @inner
 def mark_used(planes: Any, m: int, now: int) -> None:
     """Write the time at the planes of example m that have mass."""
-    for a in range(planes.first[m], planes.first[m] + planes.n_planes[m]):
-        if planes.alpha[a] > 0.0:
-            planes.used[a] = now
+    alpha, used, first = planes.alpha, planes.used, planes.first[m]
+    for a in range(first, first + planes.n_planes[m]):
+        if alpha[a] > 0.0:
+            used[a] = now
 
 
 @inner
