@@ -30,7 +30,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.jit import kernel
-from maxmargin.solvers.planes.arena import PlaneStore, improve_block
+from maxmargin.solvers.planes.arena import Arena, improve_block
 from maxmargin.solvers.planes.simplex_qp import solve_simplex_qp
 
 #: In units of the largest constant: what ours is asked for, and what counts as a failure.
@@ -79,12 +79,13 @@ def record(options):
         while n < options.planes:
             w = C * (alpha[:n] @ psi[:n])
             plane = oracle.mean_plane(w, 1)
+            found = plane.dense(len(w))
             norm = w @ w / (2.0 * C)
-            best = min(best, norm + plane.ell - w @ plane.psi)
+            best = min(best, norm + plane.ell - w @ found)
             if best - (alpha[:n] @ ell[:n] - norm) <= options.share * best:
                 break
-            psi[n], ell[n] = plane.psi, plane.ell
-            gram[n, : n + 1] = gram[: n + 1, n] = psi[: n + 1] @ plane.psi
+            psi[n], ell[n] = found, plane.ell
+            gram[n, : n + 1] = gram[: n + 1, n] = psi[: n + 1] @ found
             n += 1
             clock = time.perf_counter()
             solve_simplex_qp(gram, n, ell, C, alpha, TOLERANCE * ell.max())
@@ -103,20 +104,20 @@ def record(options):
 
 def pairwise(gram, n, ell, kappa, alpha, tol, max_steps):
     """Pairwise steps of the largest difference in slope, with the block step of planes/arena.py."""
-    store = PlaneStore.empty(1, 1, 0)._replace(
-        n_planes=np.array([n], np.int32), alpha=alpha.reshape(1, -1), gram=gram.reshape(1, *gram.shape)
+    store = Arena.empty(1, 1, 0)._replace(
+        n_planes=np.array([n], np.int32), capacity=np.array([len(gram)], np.int32), alpha=alpha, products=gram.ravel()
     )
     steps(store, ell, kappa, tol, max_steps)
 
 
 @kernel
 def steps(store, ell, kappa, tol, max_steps):
-    n, alpha, gram = store.n_planes[0], store.alpha[0], store.gram[0]
+    n, alpha, gram, width = store.n_planes[0], store.alpha, store.products, store.capacity[0]
     v, moved = ell[:n].copy(), np.empty(n)
     for b in range(n):
         if alpha[b] > 0.0:
             for a in range(n):
-                v[a] -= kappa * alpha[b] * gram[b, a]
+                v[a] -= kappa * alpha[b] * gram[b * width + a]
     improve_block(store, 0, kappa, v, moved, tol, max_steps)
 
 

@@ -73,7 +73,7 @@ def both(seed=0, kind="dense", n=8):
     """The same examples, weighted, as a PythonProblem and as factor graphs."""
     X, Y = pairs(n, seed)
     weight = np.random.default_rng(seed).random(n) + 0.5
-    graphs = chain_problem(X, [np.array(y) for y in Y], 3, boundary=False, sample_weight=weight)
+    graphs = chain_problem(X, [np.array(y) for y in Y], 3, boundary=False, loss="fraction", sample_weight=weight)
     return PythonProblem(X, Y, Chain(kind), weight), graphs
 
 

@@ -1,10 +1,10 @@
-"""Batches: any engine over shards of a batch, in threads, and predictions that never hold all score tables at once.
+"""Batches: any engine over shards of a batch, in threads, and predictions that never have all score tables in memory.
 
 A batch is cut into runs of consecutive examples of about equal work, counted in states and joint states. Each shard is
 a view of the batch: nothing but its table of offsets is copied. Engines answer every example on its own, so the joined
 answer has the same bits whatever the shards and the number of threads. An engine that keeps something from example to
 example, as the linear program keeps its last basis, gets its examples in order and in one thread, which is all that its
-lock would allow anyway; any other such engine, or a wrapper of this one, says ``sequential = True``.
+lock would allow anyway: it says ``sequential = True``, and so does a wrapper of it.
 
 `maximise`, `marginals` and `relax` take score tables; `predict` and `predict_marginals` take weights, and fill the
 tables of one shard when its turn comes. A shard of `predict` is small, so that an engine finds the scores still in the
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference.contract import MapResult, Marginals, Relaxed, check_scores, concatenate_results
-from maxmargin.inference.linear_program import LinearProgram
 from maxmargin.parallel.threads import map_shards, n_threads
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 
@@ -127,7 +126,7 @@ def predict(
     n_jobs : int, optional
         Threads; None is 1, and -1 is one a core.
     chunk_bytes : int
-        Size of the score tables that are held at a time, by all threads, give or take an example a thread.
+        Size of the score tables in memory at a time, by all threads, give or take an example a thread.
     loss_augmented : bool
         Add the task loss to the scores, which makes the best labeling the most violated one.
     """
@@ -156,7 +155,7 @@ def predict_marginals(
     n_jobs : int, optional
         Threads; None is 1, and -1 is one a core.
     chunk_bytes : int
-        Size of the score tables that are held at a time, by all threads, give or take an example a thread.
+        Size of the score tables in memory at a time, by all threads, give or take an example a thread.
     with_factors : bool
         Keep the factors' marginals, which are as large as all score tables; otherwise ``factors`` is empty.
     """
@@ -218,7 +217,7 @@ def _over_shards(
 
 def _threads(engine: object, n_jobs: int | None) -> int:
     threads = n_threads(n_jobs)
-    return 1 if getattr(engine, "sequential", isinstance(engine, LinearProgram)) else threads
+    return 1 if getattr(engine, "sequential", False) else threads
 
 
 def _run(values: NDArray[Any], starts: NDArray[np.int64], begin: int, end: int) -> NDArray[Any]:

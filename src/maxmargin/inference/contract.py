@@ -3,7 +3,7 @@
 Conventions
 -----------
 An engine reads a batch (`FactorGraphs`, M examples, V variables in all) and its score tables (`Scores`, float64),
-and looks at nothing else: the task loss counts only if the caller added it to the tables. A score of ``-inf``
+and reads nothing else: the task loss counts only if the caller added it to the tables. A score of ``-inf``
 forbids a state or a joint state; scores are otherwise finite. An example that has no allowed labeling is a
 `DataError` that names it.
 
@@ -73,7 +73,16 @@ class Marginals(NamedTuple):
 
 @runtime_checkable
 class Engine(Protocol):
-    """An algorithm for MAP and marginals on factor graphs."""
+    """An algorithm for MAP and marginals on factor graphs.
+
+    It may say more of itself, for those who ask it again and again:
+
+    - ``relax(graphs, scores)``, a `Relaxed`: its answers range over the local polytope.
+    - ``bounded = True``: it may miss the best labeling, but its bounds are as good as it can make them.
+    - ``sequential = True``: it keeps something from example to example, and gets one thread.
+    - ``plan(graphs)``: what compiled loops need to ask it about one example (solvers/oracles/compiled.py).
+    - ``operations``: about how many an answer takes, for each score of an example.
+    """
 
     @property
     def name(self) -> str:

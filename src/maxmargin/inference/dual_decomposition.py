@@ -129,6 +129,7 @@ class DualDecomposition:
 
     name = "dual_decomposition"
     exact = False
+    bounded = True
 
     def __init__(self, max_rounds: int = 200, tol: float = 1e-6, smoothing: int = 6) -> None:
         for name, value, least in (("max_rounds", max_rounds, 1), ("smoothing", smoothing, 0)):

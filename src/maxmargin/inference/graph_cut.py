@@ -149,6 +149,7 @@ class GraphCut:
 
     name = "graph_cut"
     exact = False
+    operations = 20.0
 
     def __init__(self, rounding: str = "repair") -> None:
         self.rounding = check_rounding(rounding)
@@ -156,6 +157,10 @@ class GraphCut:
     def refusal(self, graphs: FactorGraphs) -> str | None:
         """Name the first example with a variable, a factor or a hard constraint that a cut cannot express."""
         return refusal_of(graphs, binary_faults(graphs), WHO)
+
+    def plan(self, graphs: FactorGraphs) -> Network:
+        """The network, by which compiled loops ask about one example."""
+        return network(graphs)
 
     def relax(self, graphs: FactorGraphs, scores: Scores) -> Relaxed:
         """Maximise over the local polytope: marginals of 0, 1/2 and 1, and the value of the relaxation."""

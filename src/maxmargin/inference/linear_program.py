@@ -80,6 +80,7 @@ class LinearProgram:
 
     name = "linear_program"
     exact = False
+    sequential = True
 
     def __init__(self, limit: int = 2_000_000, rounding: str = "repair", warm: bool = False) -> None:
         self.limit = limit

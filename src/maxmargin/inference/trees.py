@@ -98,6 +98,11 @@ class Trees:
 
     name = "trees"
     exact = True
+    operations = 2.0
+
+    def plan(self, graphs: FactorGraphs) -> Schedule:
+        """The order of the messages, by which compiled loops ask about one example."""
+        return schedule(graphs)
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
         """Name the first example with a structured factor or a cycle, if there is one."""

@@ -30,7 +30,7 @@ from maxmargin.jit import kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.layout import offsets
 from maxmargin.solvers.oracles.exp_oracle import MeanMarginals
-from maxmargin.solvers.oracles.max_oracle import MeanPlane
+from maxmargin.solvers.planes.mean_plane import MeanPlane
 
 #: Most shards of a sum over all examples, and most numbers that their sums may take.
 _SHARDS, _NUMBERS = 16, 1 << 26
@@ -88,7 +88,7 @@ class ParseOracle(_Oracle):
             return psi, float(times @ found.ell)
 
         psi, ell = _add(map_shards(sum_of, self.shards, threads, pausing=True))
-        return MeanPlane(psi / self.n_examples, ell / self.n_examples, hinges)
+        return MeanPlane.of(psi / self.n_examples, ell / self.n_examples, hinges)
 
     def planes(self, w: NDArray[np.float64], examples: NDArray[np.int64]) -> tuple[Any, NDArray[np.float64]]:
         """The planes of largest slope at w of some examples."""

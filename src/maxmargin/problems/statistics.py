@@ -193,7 +193,7 @@ def side_tables(side: Any, m: int, s: int, z: Any, out: Any) -> None:
 
 
 @inner
-def spread(
+def add_gram_times(
     side: Any, s: int, index: Any, value: Any, begin: int, end: int, row_gram: Any, gram_at: int, u: Any
 ) -> None:
     """u(r', b) += sum_r K(r, r') s(r, b) for the entries from begin to end of one side; u is in statistics coordinates."""

@@ -11,7 +11,7 @@ from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.features import KernelFeatures
 from maxmargin.problems.multi_class import multi_class_problem
 from maxmargin.solvers import NSlack, Status
-from maxmargin.solvers.planes.cache import PlaneCache
+from maxmargin.solvers.planes.arena import Arena
 from reference.enumerated_program import exact_optimum, planes, value
 from reference.quadratic_program import optimum
 from reference.random_problems import coupled_labels, random_problem
@@ -75,18 +75,16 @@ def test_bounds_that_are_not_hinges():
 
 
 def working_sets(now):
-    """For every example the planes of its list: (psi, ell, mass)."""
-    out = []
-    for first in now.sets.head:
-        some, a = [], first
-        while a >= 0:
-            psi = np.zeros(len(now.w))
-            piece = slice(now.sets.start[a], now.sets.start[a + 1])
-            psi[now.sets.index[piece]] = now.sets.value[piece]
-            some.append((psi, now.sets.ell[a], now.sets.alpha[a]))
-            a = now.sets.next[a]
-        out.append(some)
-    return out
+    """Plane, constant and mass of every constraint of each example, without the truth."""
+    sets, kept = [], now.planes
+    for first, n in zip(kept.first, kept.n_planes, strict=True):
+        some = []
+        for a in range(first + 1, first + n):
+            psi, piece = np.zeros(len(now.w)), slice(kept.start[a], kept.start[a] + kept.size[a])
+            psi[kept.entry[piece]] = kept.value[piece]
+            some.append((psi, kept.ell[a], kept.alpha[a]))
+        sets.append(some)
+    return sets
 
 
 @pytest.mark.parametrize(("seed", "C"), [(0, 30.0), (1, 300.0), (2, 30.0), (3, 30.0), (3, 300.0)])
@@ -137,7 +135,7 @@ def test_working_sets_hold_true_planes_and_all_mass(inactive):
     now, run = result.state, solver.make_run(problem, 1.0 / C, 0, 1)
     sets, scale = working_sets(now), problem.arrays.weight * C / problem.n_examples
     w = np.zeros(len(now.w))
-    for some, every, truth, share in zip(sets, planes(problem), now.sets.truth, scale, strict=True):
+    for some, every, truth, share in zip(sets, planes(problem), now.planes.alpha[now.planes.first], scale, strict=True):
         assert truth + sum(mass for _, _, mass in some) == pytest.approx(1.0, abs=1e-9)
         assert min([truth, *(mass for _, _, mass in some)]) >= 0.0
         for psi, ell, mass in some:
@@ -156,13 +154,13 @@ def test_a_cache_without_room_grows():
     states = []
     for room in (10_000, 1):
         run = NSlack().make_run(problem, 1.0 / C, 0, 1)
-        run.cache = PlaneCache.empty(problem.n_examples, 1, 8, room)
+        run.answers = Arena.empty(problem.n_examples, 2, room, 8, products=False)
         now = run.begin(None)
         for _ in range(6):
             run.one_pass(now, lambda: False)
             run.check(now)
         states.append(now)
-        assert len(run.cache.key) > 8
+        assert len(run.answers.entry) > 8
     np.testing.assert_array_equal(states[0].w, states[1].w)
     assert states[0].dual == states[1].dual
     assert states[0].n_constraints == states[1].n_constraints > 0
@@ -196,9 +194,7 @@ def test_a_warm_start_with_a_larger_c_keeps_the_weights():
         check(warm, best, 1e-3)
         assert warm.n_oracle_calls < cold.n_oracle_calls
         # The earlier state is left as it was.
-        assert first.state.sets.truth.sum() + first.state.sets.alpha[
-            : first.state.n_constraints
-        ].sum() == pytest.approx(40.0)
+        assert first.state.planes.alpha.sum() == pytest.approx(40.0)
 
 
 def test_example_weights_equal_repetition():

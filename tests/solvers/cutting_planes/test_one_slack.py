@@ -18,7 +18,7 @@ from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.problems.multi_class import binary_problem, multi_class_problem
 from maxmargin.problems.python_problem import Model, PythonProblem
 from maxmargin.solvers import BCFW, BundleMethod, Callback, NSlack, OneSlack, Status, path
-from maxmargin.solvers.oracles.joint_plane import SingleJointOracle, joint_oracle
+from maxmargin.solvers.oracles.joint_plane import joint_oracle
 from reference.enumerated_program import exact_optimum, hinges, planes, value
 from reference.random_problems import coupled_labels, random_problem
 
@@ -599,7 +599,7 @@ def test_one_pass_serves_binary_problems():
     """The oracle of one pass is what OneSlack uses there, and the optimum is that of all constraints written out."""
     rng = np.random.default_rng(0)
     problem = binary_problem(rng.normal(size=(50, 4)), rng.integers(0, 2, 50), sample_weight=rng.random(50) + 0.5)
-    assert isinstance(OneSlack().make_run(problem, 1.0, 0, 1).oracle, SingleJointOracle)
+    assert OneSlack().make_run(problem, 1.0, 0, 1).oracle.single
     for C in (0.1, 10.0):
         result = OneSlack().solve(problem, C, tol=1e-5, max_passes=2000)
         best = exact_optimum(problem, C)

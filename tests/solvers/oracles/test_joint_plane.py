@@ -17,12 +17,11 @@ from maxmargin.problems.python_problem import Model, PythonProblem
 from maxmargin.solvers.oracles.joint_plane import (
     GraphJointOracle,
     JointOracle,
-    KernelJointOracle,
-    SingleJointOracle,
+    is_single,
     joint_oracle,
 )
 from maxmargin.solvers.oracles.max_oracle import oracle_of
-from maxmargin.solvers.planes.cache import PlaneCache
+from maxmargin.solvers.planes.arena import Arena
 from reference.enumerated_program import hinges, planes
 from reference.random_problems import random_problem
 
@@ -104,7 +103,7 @@ def test_an_arena_without_room_grows():
     for seed in range(12):
         problem, weights = problem_of(seed)
         for oracle in oracles(problem):
-            roomy, tiny = oracle.cache(3), PlaneCache.empty(problem.n_examples, 3, len(oracle.shards), 1)
+            roomy, tiny = oracle.cache(3), Arena.empty(problem.n_examples, 4, 1, len(oracle.shards), products=False)
             if not isinstance(oracle, GraphJointOracle):
                 oracle.widest = 1
             for now, w in enumerate(weights):
@@ -115,7 +114,7 @@ def test_an_arena_without_room_grows():
                     np.testing.assert_array_equal(a.value, b.value)
                     np.testing.assert_array_equal(a.hinges, b.hinges)
                     assert a.ell == b.ell
-            assert tiny.segment[-1] > len(oracle.shards) or not tiny.n_planes.any()
+            assert tiny.segment[-1] > len(oracle.shards) or not tiny.n_kept
             assert (tiny.filled <= tiny.segment[1:]).all()
 
 
@@ -132,11 +131,11 @@ def ask_for(oracle, cache, k, now):
 
 
 def classes(cache):
-    """The wrong class of each plane that is kept: its key has the value -1."""
+    """The wrong class of each plane that is kept: its entry has the value -1."""
     kept = []
-    for a in range(cache.n_planes[0]):
-        piece = slice(cache.start[0, a], cache.start[0, a] + cache.size[0, a])
-        kept.append(int(cache.key[piece][cache.value[piece] == -1.0][0]))
+    for a in range(1, cache.n_planes[0]):
+        piece = slice(cache.start[a], cache.start[a] + cache.size[a])
+        kept.append(int(cache.entry[piece][cache.value[piece] == -1.0][0]))
     return kept
 
 
@@ -146,7 +145,7 @@ def test_the_plane_least_recently_used_makes_room():
     for now, k in enumerate((1, 2, 3)):
         _, cache = ask_for(oracle, cache, k, now)
     assert classes(cache) == [1, 2, 3]
-    # A look at class 1 makes class 2 the oldest; looks at what is not the best change nothing.
+    # Recalling class 1 makes class 2 the oldest; a plane that is not the best stays as old as it was.
     u = np.zeros(oracle.size)
     u[1] = 5.0
     assert oracle.recall(u, cache, 1, 3).ell == 1.0
@@ -162,14 +161,14 @@ def test_equal_planes_are_kept_once():
     for now in range(5):
         _, cache = ask_for(oracle, cache, 1 + now % 2, now)
     assert classes(cache) == [1, 2]
-    assert list(cache.used[0, :2]) == [4, 3]
+    assert list(cache.used[1:3]) == [4, 3]
     assert cache.filled[0] - cache.segment[0] == 4
 
 
 def test_a_truth_that_is_best_is_not_kept():
     oracle = one_example()
     plane, cache = ask_for(oracle, oracle.cache(2), 0, 0)
-    assert cache.n_planes[0] == 0
+    assert cache.n_planes[0] == 1
     assert (len(plane.index), plane.ell, plane.hinges[0]) == (0, 0.0, 0.0)
 
 
@@ -201,15 +200,15 @@ def test_rows_are_the_planes_of_examples():
         problem, (w, *_) = problem_of(seed)
         for oracle in oracles(problem):
             _, cache = oracle.find(working(oracle, w), oracle.cache(1), 1, 0)
-            chosen = np.flatnonzero(cache.n_planes)[::-1].copy()
-            starts, index, values, ells = oracle.rows(cache, chosen)
+            chosen = np.flatnonzero(cache.n_planes > 1)[::-1].copy()
+            found = oracle.rows(cache, chosen)
             best = best_planes(planes(problem), w)
-            rows = sp.csr_array((values, index, starts), (len(chosen), oracle.size)).toarray()
-            for row, ell, m in zip(rows, ells, chosen, strict=True):
+            rows = sp.csr_array((found.value, found.entry, found.start), (len(chosen), oracle.size)).toarray()
+            for row, ell, m in zip(rows, found.ell, chosen, strict=True):
                 np.testing.assert_allclose(oracle.flat(row), best[m][0], atol=1e-9)
                 assert ell == pytest.approx(best[m][1], abs=1e-9)
-            for begin, end in itertools.pairwise(starts):
-                assert (np.diff(index[begin:end]) > 0).all()
+            for begin, end in itertools.pairwise(found.start):
+                assert (np.diff(found.entry[begin:end]) > 0).all()
 
 
 # ------------------------------------------------------------------------------------------- binary, multi-class
@@ -237,15 +236,15 @@ def singles():
 def test_one_pass_finds_what_the_general_oracle_finds(name, threads):
     problem = singles()[name]
     fast, general = joint_oracle(problem), GraphJointOracle(problem)
-    assert isinstance(fast, SingleJointOracle)
-    fast.keeps = False
+    assert fast.single
+    fast.keeps, general.single = False, False
     rng = np.random.default_rng(2)
     every = planes(problem)
     for scale in (0.0, 0.1, 1.0, 10.0):
         u = scale * rng.normal(size=fast.size)
         one, same = fast.find(u, fast.cache(1), threads, 0)
         other, _ = general.find(u, general.cache(1), 1, 0)
-        assert not same.n_planes.any()
+        assert not same.n_kept
         np.testing.assert_allclose(flat_psi(fast, one), flat_psi(general, other), atol=1e-12)
         np.testing.assert_allclose(one.hinges, other.hinges, atol=1e-12)
         np.testing.assert_allclose(one.hinges, hinges(every, fast.flat(u)), atol=1e-5 if "float32" in name else 1e-9)
@@ -254,7 +253,7 @@ def test_one_pass_finds_what_the_general_oracle_finds(name, threads):
         fast.keeps = True
         kept, cache = fast.find(u, fast.cache(1), threads, 0)
         fast.keeps = False
-        assert (cache.n_planes == (kept.hinges > 0.0)).all()
+        assert (cache.n_planes - 1 == (kept.hinges > 0.0)).all()
         np.testing.assert_allclose(flat_psi(fast, kept), flat_psi(general, other), atol=1e-12)
 
 
@@ -272,7 +271,7 @@ def test_what_one_pass_does_not_serve():
             [0] * 6, y, losses, scores,
         )  # fmt: skip
 
-    assert SingleJointOracle.serves(graphs())
+    assert is_single(graphs())
     others = {
         "the second row": graphs([Structure([0], [1])], features=rng.normal(size=(12, 3))),
         "fixed scores of states": graphs(template=Template([0, 1], [0.0, 2.0])),
@@ -282,7 +281,7 @@ def test_what_one_pass_does_not_serve():
     }
     for name, problem in others.items():
         oracle = joint_oracle(problem)
-        assert not isinstance(oracle, SingleJointOracle), name
+        assert not oracle.single, name
         u = rng.normal(size=oracle.size)
         plane, _ = oracle.find(u, oracle.cache(1), 1, 0)
         np.testing.assert_allclose(plane.hinges, hinges(planes(problem), oracle.flat(u)), atol=1e-9, err_msg=name)
@@ -300,7 +299,7 @@ def test_with_a_kernel_planes_are_coefficients(blocks):
     linear = chain_problem(rows, tags, 3)
     features = KernelBlocks(X, lambda one, other: one @ other.T) if blocks else KernelFeatures(X @ X.T)
     plain, kernelised = GraphJointOracle(linear), joint_oracle(chain_problem(features, tags, 3, lengths=lengths))
-    assert isinstance(kernelised, KernelJointOracle)
+    assert kernelised.has_images
     A, a_f = rng.normal(size=(len(X), 3)), rng.normal(size=15)
     vector = np.concatenate([A.ravel(), a_f])
     image = kernelised.image(vector)

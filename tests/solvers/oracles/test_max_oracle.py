@@ -41,9 +41,9 @@ def test_exact_engines(engine):
         found = oracle.mean_plane(w, 1)
         weight = problem.arrays.weight
         np.testing.assert_allclose(found.hinges, ell - psi @ w, atol=1e-9)
-        np.testing.assert_allclose(found.psi, weight @ psi / len(ell), atol=1e-9)
+        np.testing.assert_allclose(found.dense(len(w)), weight @ psi / len(ell), atol=1e-9)
         assert found.ell == pytest.approx(weight @ ell / len(ell), abs=1e-9)
-        assert found.ell - w @ found.psi == pytest.approx(weight @ found.hinges / len(ell), abs=1e-9)
+        assert found.ell - w @ found.dense(len(w)) == pytest.approx(weight @ found.hinges / len(ell), abs=1e-9)
         # Some examples, in any order and more than once.
         chosen = np.random.default_rng(seed).integers(0, problem.n_examples, 5)
         rows, ells = oracle.planes(w, chosen)
@@ -66,10 +66,10 @@ def test_relaxed_engines_bound_the_hinges(engine):
         assert (found.hinges >= ell - psi @ w - 1e-8).all()
         fractional += (found.hinges > ell - psi @ w + 1e-6).sum()
         weight = problem.arrays.weight
-        assert found.ell - w @ found.psi == pytest.approx(weight @ found.hinges / len(ell), abs=1e-8)
+        assert found.ell - w @ found.dense(len(w)) == pytest.approx(weight @ found.hinges / len(ell), abs=1e-8)
         rows, ells = oracle.planes(w, np.arange(problem.n_examples))
         np.testing.assert_allclose(ells - rows @ w, found.hinges, atol=1e-8)
-        np.testing.assert_allclose(weight @ rows / len(ell), found.psi, atol=1e-8)
+        np.testing.assert_allclose(weight @ rows / len(ell), found.dense(len(w)), atol=1e-8)
     assert fractional > 0
 
 
@@ -97,7 +97,7 @@ def test_bounds_instead_of_hinges():
         found = oracle.mean_plane(w, 1)
         assert (found.hinges >= ell - psi @ w - 1e-8).all()
         weight = problem.arrays.weight
-        assert found.ell - w @ found.psi <= weight @ found.hinges / len(ell) + 1e-8
+        assert found.ell - w @ found.dense(len(w)) <= weight @ found.hinges / len(ell) + 1e-8
 
 
 def test_predictions_leave_the_loss_out():
@@ -121,7 +121,8 @@ def test_threads_do_not_change_the_bits(engine):
     assert len(oracle.shards) > 1
     w = rng.normal(size=problem.n_weights)
     one, three = (oracle.mean_plane(w, threads) for threads in (1, 3))
-    np.testing.assert_array_equal(one.psi, three.psi)
+    np.testing.assert_array_equal(one.index, three.index)
+    np.testing.assert_array_equal(one.value, three.value)
     np.testing.assert_array_equal(one.hinges, three.hinges)
     assert one.ell == three.ell
 

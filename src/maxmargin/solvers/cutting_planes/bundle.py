@@ -41,8 +41,9 @@ from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.oracles.exp_oracle import exp_oracle_of
-from maxmargin.solvers.oracles.joint_plane import JointPlane, joint_oracle
+from maxmargin.solvers.oracles.joint_plane import joint_oracle
 from maxmargin.solvers.oracles.oracle_run import OracleRun, dot, earlier_of
+from maxmargin.solvers.planes.mean_plane import MeanPlane
 from maxmargin.solvers.planes.vectors import blend, inner_product, nonzeros, sparse_dot
 from maxmargin.solvers.planes.working_set import WorkingSet
 
@@ -194,7 +195,7 @@ class BundleRun(OracleRun[BundleState]):
         return float(self.solver.step)
 
     def begin(self, earlier: BundleState | None) -> BundleState:
-        """The plane of the truth and w = 0; or an earlier working set, since planes hold whatever lam is."""
+        """The plane of the truth and w = 0; or an earlier working set, since planes are valid whatever lam is."""
         now = self.first_state()
         now.family = self.family
         if earlier is not None:
@@ -216,10 +217,10 @@ class BundleRun(OracleRun[BundleState]):
         )
 
     @abstractmethod
-    def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
+    def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[MeanPlane, float]:
         """A plane at u, and R(u)."""
 
-    def image(self, plane: JointPlane) -> NDArray[np.float64] | None:
+    def image(self, plane: MeanPlane) -> NDArray[np.float64] | None:
         """What a plane means to the scores, where that is another vector."""
         return None
 
@@ -238,7 +239,7 @@ class BundleRun(OracleRun[BundleState]):
         """The value of the model at w, by the masses; with an exact programme it is the largest slope of the set."""
         return now.linear - 2.0 * now.regulariser
 
-    def add(self, now: BundleState, plane: JointPlane, xi: float) -> bool:
+    def add(self, now: BundleState, plane: MeanPlane, xi: float) -> bool:
         """Add a plane and solve the programme, if it says something new about w; returns whether it does."""
         slope = plane.ell - sparse_dot(plane.index, plane.value, now.w)
         if slope - xi <= _ROUNDING * (1.0 + abs(xi)):
@@ -248,7 +249,7 @@ class BundleRun(OracleRun[BundleState]):
         now.drop_idle(int(self.solver.inactive))
         return True
 
-    def found(self, now: BundleState, xi: float) -> JointPlane:
+    def found(self, now: BundleState, xi: float) -> MeanPlane:
         """A plane by the oracle, from between the best weights and w; takes note of weights with a better value."""
         step = 1.0 if self.always_at_w or now.at_w or not np.isfinite(now.primal) else self.step
         u = now.w if step == 1.0 else blend(step, now.best, now.w, self.between, self.threads)
@@ -313,13 +314,13 @@ class LogRun(BundleRun):
         self.family = family_of("log", self.certificate)
         self.always_at_w = self.certificate == "none"
 
-    def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
+    def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[MeanPlane, float]:
         """The tangent of R at u."""
         found = self.oracle.mean(u, 1.0, self.threads)
         now.n_oracle_calls += self.oracle.n_examples
         risk = self.mean(found.values)
         index, value = nonzeros(found.psi, 1.0, self.threads)
-        return JointPlane(index, value, risk + sparse_dot(index, value, u), found.values), risk
+        return MeanPlane(index, value, risk + sparse_dot(index, value, u), found.values), risk
 
 
 class HingeRun(BundleRun):
@@ -346,13 +347,13 @@ class HingeRun(BundleRun):
             coefficients=np.zeros(self.size if images else 0), lam=self.lam,
         )  # fmt: skip
 
-    def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
+    def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[MeanPlane, float]:
         """The mean of the examples' planes of largest slope."""
         plane, self.planes = self.oracle.find(u, self.planes, self.threads, now.n_passes)
         now.n_oracle_calls += self.oracle.n_examples
         return plane, self.mean(plane.hinges)
 
-    def image(self, plane: JointPlane) -> NDArray[np.float64] | None:
+    def image(self, plane: MeanPlane) -> NDArray[np.float64] | None:
         """K times the plane's coefficients, with a kernel."""
         if not self.oracle.has_images:
             return None

@@ -10,15 +10,12 @@ Every example has a slack and a working set W_m of its own, which always has the
              after every `batch` new constraints:   w, xi <- the programme over all working sets
     until    no constraint was added
 
-The programme has hundreds of thousands of constraints, so its Hessian is not kept. Its dual is solved where w is, one example's
-simplex at a time: mass moves from the plane of W_m with the smallest slope (and some mass) to the one with the largest,
-
-    v_a = ell_a - w . psi_a,      step = min( (v_a - v_b) / (kappa |psi_a - psi_b|^2), alpha_b ),      kappa = weight_m / (lam M)
-
-and examples whose slopes agree are left out until the next look at all of them. Examples are visited in random order: in that of
-a file whose neighbours are alike, each visit undoes the one before, and the gaps seen on the way are a hundredth of those at one w
-(the first 50,000 rows of covtype: more than 500 sweeps in the place of 8). For the same reason only a look, which moves nothing,
-says how precise the masses are.
+The programme has hundreds of thousands of constraints, so of its Hessian only the squares of the examples' own planes are kept. Its
+dual is solved where w is, one example's simplex at a time, by the block step of BCFW (planes/arena.py), with planes as entries of
+the weights. Examples whose slopes agree are left out until the gaps of all are measured again. Examples are visited in random
+order: in that of a file whose neighbours are alike, each visit undoes the one before, and the gaps seen on the way are a hundredth
+of those at one w (the first 50,000 rows of covtype: more than 500 sweeps in the place of 8). For the same reason only gaps that are
+measured at one w say how precise the masses are.
 
 Precision is managed: epsilon begins at a quarter of the largest loss and is quartered when a sweep adds next to nothing, until tol
 is reached; the programme is solved to a share of it. A batch is at least a twentieth of all constraints, since the programme takes
@@ -38,6 +35,7 @@ when no example is violated by more than tol at the programme's solution.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -47,15 +45,28 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
-from maxmargin.jit import Struct, inner, kernel
-from maxmargin.parallel.threads import map_shards
+from maxmargin.jit import kernel
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.cutting_planes.bundle import check_certificate, check_family, check_rounds, family_of
 from maxmargin.solvers.cutting_planes.one_slack import check_rescaling
+from maxmargin.solvers.oracles.compiled import copy_plane
 from maxmargin.solvers.oracles.joint_plane import joint_oracle
 from maxmargin.solvers.oracles.oracle_run import OracleRun, earlier_of
-from maxmargin.solvers.planes.cache import PlaneCache, Turn
+from maxmargin.solvers.oracles.plane_search import Turn
+from maxmargin.solvers.planes.arena import (
+    INNER,
+    STEPS,
+    Arena,
+    add_combination,
+    add_flat_products,
+    drop_unused,
+    flat_weights_of_planes,
+    improve_block,
+    most_planes,
+    plane_slopes,
+    put_plane,
+)
 
 #: Examples that are asked about at a time, at least and at most; fewer where most violate, more where few do.
 _CHUNK, _LONGEST = 16, 8192
@@ -63,62 +74,14 @@ _CHUNK, _LONGEST = 16, 8192
 _SHARDS = 8
 #: The programme's gap as a share of epsilon, and an example's as a share of that.
 _PROGRAMME, _BLOCK = 0.1, 0.5
-#: Looks at all examples between two batches, and at a sweep's end; passes over those that are not settled after a look.
-_LOOKS, _LAST_LOOKS, _PASSES = 2, 100, 10
+#: Measurements of all gaps between two batches, and at a sweep's end; passes over the examples that are not settled after one.
+_ROUNDS, _LAST_ROUNDS, _PASSES = 2, 100, 10
 #: A batch is at least this share of all constraints.
 _GROWTH = 0.05
 #: Share of the examples; a sweep that adds fewer constraints has found next to nothing, and epsilon is multiplied by _SHRINK.
 _FEW, _SHRINK = 0.02, 0.25
-#: Steps over one example's planes at a visit.
-_STEPS = 5
-#: Mass below this is rounding, and counts as none.
-_NO_MASS = 1e-15
-
-
-class Constraints(Struct):
-    """The working sets: a linked list of planes for each example, planes in one arena."""
-
-    #: (M,): first plane of each example, -1 for none; mass of the truth; gap at the last look.
-    head: NDArray[np.int64]
-    truth: NDArray[np.float64]
-    gap: NDArray[np.float64]
-    #: (room,): the next plane of the example, its mass, constant, programmes without mass, where its entries begin.
-    next: NDArray[np.int64]
-    alpha: NDArray[np.float64]
-    ell: NDArray[np.float64]
-    idle: NDArray[np.int32]
-    start: NDArray[np.int64]
-    #: The arena: coordinate of a working vector, and value.
-    index: NDArray[np.int64]
-    value: NDArray[np.float64]
-    #: (2,): planes and entries in use.
-    filled: NDArray[np.int64]
-
-    @classmethod
-    def empty(cls, n: int) -> Constraints:
-        """Every example at the truth."""
-        return cls(
-            np.full(n, -1), np.ones(n), np.zeros(n), np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0, np.int32),
-            np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0), np.zeros(2, np.int64),
-        )  # fmt: skip
-
-    def with_room(self, planes: int, entries: int) -> Constraints:
-        """The same, with space for more."""
-        n, size = (int(k) for k in self.filled)
-        grown = self
-        if n + planes > len(self.alpha):
-            room = 2 * (n + planes)
-            names = ("next", "alpha", "ell", "idle")
-            grown = grown._replace(**{name: _longer(getattr(self, name), n, room) for name in names})
-            grown = grown._replace(start=_longer(self.start, n + 1, room + 1))
-        if size + entries > len(self.index):
-            room = 2 * (size + entries)
-            grown = grown._replace(index=_longer(self.index, size, room), value=_longer(self.value, size, room))
-        return grown
-
-
-def _longer(values: NDArray[Any], used: int, room: int) -> NDArray[Any]:
-    return np.concatenate([values[:used], np.empty(room - used, values.dtype)])
+#: Slots of an example at first, the truth's included; entries of planes that there is room for at first.
+_SLOTS, _ROOM = 2, 1 << 12
 
 
 @dataclass(kw_only=True)
@@ -128,7 +91,9 @@ class NSlackState(State):
     w: NDArray[np.float64]
     best: NDArray[np.float64]
     lam: float
-    sets: Constraints
+    planes: Arena
+    #: (M,): gaps of the examples' simplices, when they were last measured.
+    gaps: NDArray[np.float64]
     #: What the planes are of (`family_of`).
     family: int = 0
     epsilon: float = 0.0
@@ -143,12 +108,12 @@ class NSlackState(State):
     @property
     def n_constraints(self) -> int:
         """Constraints of all examples."""
-        return int(self.sets.filled[0])
+        return self.planes.n_kept
 
     @property
     def nbytes(self) -> int:
         """Bytes of the dual state."""
-        return int(sum(array.nbytes for array in self.sets)) + self.w.nbytes + self.best.nbytes
+        return self.planes.nbytes + self.w.nbytes + self.best.nbytes
 
 
 class NSlack(Solver):
@@ -213,57 +178,58 @@ class NSlackRun(OracleRun[NSlackState]):
         check_certificate(solver.certificate, self.oracle, problem)
         self.certificate, n = self.oracle.certificate, self.oracle.n_examples
         self.family = family_of(solver.rescaling, self.certificate)
-        self.cache = PlaneCache.empty(n, 1, _SHARDS, 8 * _CHUNK)
-        self.scale = self.oracle.weight / (lam * n)
+        # The answers of the oracle, one an example.
+        self.answers = Arena.empty(n, 2, 8 * _CHUNK, _SHARDS, products=False)
+        self.scale = 1.0 / (lam * n)
         self.order = np.random.default_rng([self.seed, 0]).permutation(n)
         # Room for one plane as weights; it is zero between uses.
         self.dense = np.zeros(self.oracle.size)
 
     def begin(self, earlier: NSlackState | None) -> NSlackState:
         """The truth, w = 0; or earlier working sets, their masses moved towards the truth if lam is smaller than it was."""
-        zero = np.zeros(self.oracle.size)
-        sets = Constraints.empty(self.oracle.n_examples)
+        n, zero = self.oracle.n_examples, np.zeros(self.oracle.size)
         now = NSlackState(
-            w=zero, best=zero.copy(), lam=self.lam, family=self.family,
-            sets=sets,
+            w=zero, best=zero.copy(), lam=self.lam, family=self.family, gaps=np.zeros(n),
+            planes=Arena.empty(n, _SLOTS, _ROOM),
         )  # fmt: skip
         if earlier is not None:
-            earlier = earlier_of(now, earlier, ("w",))
+            earlier = earlier_of(now, earlier, ("w", "gaps"))
             check_family(self.family, earlier)
-            sets = earlier.sets._copy()
             share = min(1.0, self.lam / earlier.lam)
-            sets.alpha[:] *= share
-            sets.truth[:] = 1.0 - share * (1.0 - sets.truth)
-            now.sets, now.w = sets, earlier.w * (share * earlier.lam / self.lam)
+            now.planes, now.w = earlier.planes._copy(), earlier.w * (share * earlier.lam / self.lam)
+            now.planes.shrink(share)
+            # Programmes are counted from 0 again.
+            now.planes.used[:] -= earlier.n_programmes
         return now
 
     def steps(self, now: NSlackState, stop: Callable[[], bool]) -> None:
         """One sweep over the examples."""
         n, first, waiting, worst = self.oracle.n_examples, 0, 0, 0.0
-        hinges, picks, bounds = np.zeros(n), np.full(n, -1, np.int32), np.full(n, np.nan)
-        hold, moved = now.n_passes > 0 and now.n_added <= _FEW * n, False
+        turn, moved = Turn.of(n), False
+        # After a sweep that added next to nothing w stays where it is.
+        still = now.n_passes > 0 and now.n_added <= _FEW * n
         now.n_added = 0
         while first < n and not stop():
             batch = max(self.solver.batch, _GROWTH * now.n_constraints)
             # As many examples as should have the rest of a batch among them.
-            size = _LONGEST if hold else int(np.clip((batch - waiting) / max(now.rate, 1e-9), _CHUNK, _LONGEST))
+            size = _LONGEST if still else int(np.clip((batch - waiting) / max(now.rate, 1e-9), _CHUNK, _LONGEST))
             last = min(n, first + size)
-            self.ask(now, first, last, picks, hinges, bounds)
+            self.ask(now, first, last, turn)
             if now.epsilon == 0.0:
                 # The first answers are for w = 0, where hinges are losses.
-                now.epsilon = max(0.25 * float(hinges[first:last].max()), self.tol)
-            more, most = self.add_violated(now, first, last, picks, hinges)
+                now.epsilon = max(0.25 * float(turn.hinges[first:last].max()), self.tol)
+            more, most = self.add_violated(now, first, last, turn)
             worst = max(worst, most)
             now.rate += 0.2 * (more / (last - first) - now.rate)
             waiting += more
             now.n_added += more
             first = last
-            if waiting >= batch and not hold:
-                self.solve_programme(now, _LOOKS)
+            if waiting >= batch and not still:
+                self.solve_programme(now, _ROUNDS)
                 moved, waiting = True, 0
         now.known = first == n and not moved
         if now.known:
-            self.keep(now, hinges, bounds, worst)
+            self.keep(now, turn, worst)
             over = self.settled(now, self.tol) and now.gap <= self.tol
             if self.certificate != "none" or over:
                 now.next_check = min(now.next_check, now.n_passes + 1)
@@ -277,73 +243,66 @@ class NSlackRun(OracleRun[NSlackState]):
         elif not now.n_added:
             # At tol, what is left of the gap is the programme's, and a smaller epsilon makes that more precise.
             now.epsilon *= 0.5
-        self.solve_programme(now, _LAST_LOOKS)
-        now.sets = dropped(now.sets, int(self.solver.inactive))
+        self.solve_programme(now, _LAST_ROUNDS)
+        drop_unused(now.planes, now.n_programmes - int(self.solver.inactive) + 1)
         # Made afresh: a million small steps leave their rounding in w.
-        linear = weights_of(now.sets, self.scale, self.oracle.weight, now.w)
+        linear = flat_weights_of_planes(now.planes, self.oracle.weight, self.scale, now.w)
         now.dual = max(now.dual, linear / n - self.regulariser(now.w))
 
-    def ask(self, now: NSlackState, first: int, last: int, picks: Any, hinges: Any, bounds: Any) -> None:
-        """The oracle's answers for some examples at w, in the cache."""
+    def ask(self, now: NSlackState, first: int, last: int, turn: Turn) -> None:
+        """The oracle's answers for some examples at w."""
         cuts = np.linspace(first, last, min(_SHARDS, last - first) + 1).astype(int).tolist()
-        self.cache.n_planes[first:last] = 0
-        self.cache.filled[:] = self.cache.segment[:-1]
-        done = cuts[:-1]
-
-        def search(shard: int, _: int) -> None:
-            turn = Turn(0, shard, picks, hinges)
-            done[shard] = self.oracle.search(done[shard], cuts[shard + 1], now.w, self.cache, turn, bounds)
-
-        left = list(range(len(done)))
-        while left:
-            map_shards(search, [(shard, shard) for shard in left], 1 if self.oracle.sequential else self.threads)
-            left = [shard for shard in left if done[shard] < cuts[shard + 1]]
-            if left:
-                pieces = [(a, b) for a, b in zip(cuts[:-1], done, strict=True)]
-                pieces += [(last, last)] * (_SHARDS - len(pieces))
-                self.cache = self.cache.with_room(pieces, self.oracle.widest)
+        shards = [*itertools.pairwise(cuts), *[(last, last)] * (_SHARDS + 1 - len(cuts))]
+        self.answers.n_planes[first:last] = 1
+        self.answers.filled[:] = self.answers.segment[:-1]
+        self.answers = self.oracle.ask(now.w, self.answers, turn, shards, self.threads)
         now.n_oracle_calls += last - first
 
-    def add_violated(self, now: NSlackState, first: int, last: int, picks: Any, hinges: Any) -> tuple[int, float]:
+    def add_violated(self, now: NSlackState, first: int, last: int, turn: Turn) -> tuple[int, float]:
         """Add the planes of some examples that are violated by more than epsilon; returns their number and the most they are."""
         chosen = np.arange(first, last)
-        most = violated(now.sets, now.w, chosen, now.epsilon, hinges, picks)
-        chosen = chosen[picks[chosen] >= 0]
+        most = violated(now.planes, now.w, chosen, now.epsilon, turn)
+        chosen = chosen[turn.picks[chosen] > 0]
         if not len(chosen):
             return 0, most
-        starts, indices, values, ells = self.oracle.rows(self.cache, chosen)
-        now.sets = now.sets.with_room(len(chosen), len(indices))
-        append(now.sets, chosen, starts, indices, values, ells)
+        found = self.oracle.rows(self.answers, chosen)
+        planes = now.planes
+        if planes.filled[0] + len(found.entry) > len(planes.entry):
+            planes = planes.with_room(_ROOM, len(found.entry))
+        crowded = chosen[planes.n_planes[chosen] == planes.capacity[chosen]]
+        now.planes = planes.with_capacity(crowded) if len(crowded) else planes
+        append(now.planes, chosen, found, now.n_programmes, self.dense)
+        # Not settled.
+        now.gaps[chosen] = np.inf
         return len(chosen), most
 
-    def solve_programme(self, now: NSlackState, looks: int) -> None:
-        """Improve the masses: look at all examples, pass over those that are not settled, until the gap is a share of epsilon."""
+    def solve_programme(self, now: NSlackState, rounds: int) -> None:
+        """Improve the masses: measure gaps, pass over the examples that are not settled, until the gap is a share of epsilon."""
         now.n_programmes += 1
-        sets, n = now.sets, self.oracle.n_examples
-        enough = _PROGRAMME * now.epsilon
-        for k in range(looks):
-            gap = look(sets, now.w, self.oracle.weight) / n
+        planes, weight, n = now.planes, self.oracle.weight, self.oracle.n_examples
+        enough, active = _PROGRAMME * now.epsilon, np.zeros(len(planes.alpha), np.bool_)
+        for k in range(rounds):
+            gap = measure_gaps(planes, now.w, weight, now.gaps, active) / n
             # New planes get their mass even where that is little in the mean: without, they would be dropped, and found again.
             if gap <= enough and k > 0:
                 break
             settled = _BLOCK * enough
-            chosen = self.order[sets.gap[self.order] > settled]
+            chosen = self.order[now.gaps[self.order] > settled]
             for _ in range(_PASSES):
-                left = improve(sets, now.w, self.scale, self.oracle.weight, self.dense, chosen, settled) / n
-                # Gaps on the way are smaller than a look's.
+                left = improve(planes, now.w, self.scale, weight, chosen, settled, now.gaps, active) / n
+                # Gaps on the way are smaller than those at one w.
                 if left <= 0.3 * max(enough, 0.3 * gap):
                     break
-        k = int(sets.filled[0])
-        sets.idle[:k] = np.where(sets.alpha[:k] > 0.0, 0, sets.idle[:k] + 1)
+        planes.used[planes.alpha > 0.0] = now.n_programmes
 
     def measure(self, now: NSlackState, off_schedule: bool) -> dict[str, float]:
         """The dual value is known; the primal too, by a call for every example, unless the last sweep found it."""
         n = self.oracle.n_examples
         if not now.known:
-            hinges, picks, bounds = np.zeros(n), np.full(n, -1, np.int32), np.full(n, np.nan)
+            turn = Turn.of(n)
             for first in range(0, n, _LONGEST):
-                self.ask(now, first, min(first + _LONGEST, n), picks, hinges, bounds)
-            self.keep(now, hinges, bounds, violated(now.sets, now.w, np.arange(n), np.inf, hinges, picks))
+                self.ask(now, first, min(first + _LONGEST, n), turn)
+            self.keep(now, turn, violated(now.planes, now.w, np.arange(n), np.inf, turn))
         if not off_schedule:
             now.next_check = 2 * now.n_passes + 2
         return {
@@ -351,9 +310,9 @@ class NSlackRun(OracleRun[NSlackState]):
             "violation": now.violation,
         }  # fmt: skip
 
-    def keep(self, now: NSlackState, hinges: Any, bounds: Any, violation: float) -> None:
+    def keep(self, now: NSlackState, turn: Turn, violation: float) -> None:
         """Take note of weights with a better value, or, where the oracle may miss the best labeling, of the last ones."""
-        primal = self.regulariser(now.w) + self.mean(np.where(np.isnan(bounds), hinges, bounds))
+        primal = self.regulariser(now.w) + self.mean(np.where(np.isnan(turn.bounds), turn.hinges, turn.bounds))
         now.violation = violation
         if primal < now.primal or self.certificate == "none":
             now.primal = primal
@@ -369,202 +328,68 @@ class NSlackRun(OracleRun[NSlackState]):
 
     def options(self, now: NSlackState) -> dict[str, Any]:
         """The oracle, the constraints, and those with mass."""
-        support = int(np.count_nonzero(now.sets.alpha[: now.n_constraints]))
-        return {**super().options(now), "support_vectors": support, "constraints": now.n_constraints}
-
-
-def dropped(sets: Constraints, most: int) -> Constraints:
-    """The working sets without the constraints that had no mass in the last `most` programmes."""
-    n = int(sets.filled[0])
-    if not (sets.idle[:n] >= most).any():
-        return sets
-    made = sets._replace(
-        head=np.full(len(sets.head), -1), next=sets.next.copy(), alpha=sets.alpha.copy(), ell=sets.ell.copy(),
-        idle=sets.idle.copy(), start=sets.start.copy(), index=sets.index.copy(), value=sets.value.copy(),
-        filled=np.zeros(2, np.int64),
-    )  # fmt: skip
-    keep_used(sets, most, made)
-    return made
+        planes = now.planes
+        return {**super().options(now), "support_vectors": planes.n_support, "constraints": planes.n_kept}
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
-@inner
-def slope_of(a: int, ell: Any, start: Any, index: Any, value: Any, w: Any) -> float:
-    """ell_a - w . psi_a."""
-    slope = ell[a]
-    for e in range(start[a], start[a + 1]):
-        slope -= value[e] * w[index[e]]
-    return float(slope)
-
-
 @kernel
-def violated(sets: Any, w: Any, chosen: Any, epsilon: float, hinges: Any, picks: Any) -> float:
-    """Leave those of the picks whose slope is more than epsilon above the example's slack; the others become -1.
+def violated(planes: Any, w: Any, chosen: Any, epsilon: float, turn: Any) -> float:
+    """Leave those of the picks whose slope is more than epsilon above the example's slack; the others become the truth.
 
     Hinges become at least the slacks. Returns by how much one is above its slack, at most.
     """
-    head, following, ell, start, index, value = sets.head, sets.next, sets.ell, sets.start, sets.index, sets.value
+    picks, hinges, v = turn.picks, turn.hinges, np.empty(most_planes(planes))
     most = 0.0
     for m in chosen:
-        slack = 0.0
-        a = head[m]
-        while a >= 0:
-            slack = max(slack, slope_of(a, ell, start, index, value, w))
-            a = following[a]
+        _, slack = plane_slopes(planes, m, w, v)
         if not hinges[m] > slack + epsilon:
-            picks[m] = -1
+            picks[m] = 0
         most = max(most, hinges[m] - slack)
         hinges[m] = max(hinges[m], slack)
     return most
 
 
 @kernel
-def append(sets: Any, chosen: Any, starts: Any, indices: Any, values: Any, ells: Any) -> None:
+def append(planes: Any, chosen: Any, found: Any, now: int, dense: Any) -> None:
     """Add planes, one for each example chosen; there is room."""
-    head, following, alpha, ell, idle, start, index, value, filled, gap = (
-        sets.head, sets.next, sets.alpha, sets.ell, sets.idle, sets.start, sets.index, sets.value, sets.filled, sets.gap,
-    )  # fmt: skip
     for k in range(len(chosen)):
-        a, at, m = filled[0], filled[1], chosen[k]
-        start[a] = at
-        for e in range(starts[k], starts[k + 1]):
-            index[at], value[at] = indices[e], values[e]
-            at += 1
-        start[a + 1] = at
-        alpha[a], ell[a], idle[a], following[a], head[m] = 0.0, ells[k], 0, head[m], a
-        # Not settled.
-        gap[m] = np.inf
-        filled[0], filled[1] = a + 1, at
-
-
-@inner
-def squared_distance(a: int, b: int, start: Any, index: Any, value: Any, dense: Any) -> float:
-    """|psi_a - psi_b|^2, where b = -1 is the truth, psi = 0; `dense` is zero, and is so again afterwards."""
-    if b < 0 or a < 0:
-        only, total = max(a, b), 0.0
-        for e in range(start[only], start[only + 1]):
-            total += value[e] ** 2
-        return total
-    for e in range(start[b], start[b + 1]):
-        dense[index[e]] = value[e]
-    total = 0.0
-    for e in range(start[a], start[a + 1]):
-        other = dense[index[e]]
-        total += (value[e] - other) ** 2 - other**2
-    for e in range(start[b], start[b + 1]):
-        total += value[e] ** 2
-        dense[index[e]] = 0.0
-    return max(total, 0.0)
+        m = chosen[k]
+        n, ell = copy_plane(found, k, planes.entry, planes.value, planes.filled[0])
+        slot = planes.n_planes[m]
+        put_plane(planes, 0, m, slot, ell, n)
+        planes.used[planes.first[m] + slot] = now
+        add_flat_products(planes, m, slot, dense)
 
 
 @kernel
-def look(sets: Any, w: Any, weight: Any) -> float:
-    """Take note of every example's gap at w; returns the sum of weight_m times them."""
-    head, gaps, following, alpha, ell, start, index, value = (
-        sets.head, sets.gap, sets.next, sets.alpha, sets.ell, sets.start, sets.index, sets.value,
-    )  # fmt: skip
-    total = 0.0
-    for m in range(len(head)):
-        top, mean, a = 0.0, 0.0, head[m]
-        while a >= 0:
-            v = slope_of(a, ell, start, index, value, w)
-            mean += alpha[a] * v
-            top = max(top, v)
-            a = following[a]
+def measure_gaps(planes: Any, w: Any, weight: Any, gaps: Any, active: Any) -> float:
+    """Write every example's gap at w, and which planes have mass or may get some; returns the sum of weight_m gap_m."""
+    total, v = 0.0, np.empty(most_planes(planes))
+    for m in range(len(gaps)):
+        mean, top = plane_slopes(planes, m, w, v)
         gaps[m] = max(top - mean, 0.0)
         total += weight[m] * gaps[m]
+        first = planes.first[m]
+        for a in range(planes.n_planes[m]):
+            active[first + a] = planes.alpha[first + a] > 0.0 or v[a] > mean
     return total
 
 
 @kernel
-def improve(sets: Any, w: Any, scale: Any, weight: Any, dense: Any, chosen: Any, settled: float) -> float:
+def improve(
+    planes: Any, w: Any, scale: float, weight: Any, chosen: Any, settled: float, gaps: Any, active: Any
+) -> float:
     """One pass over those of the chosen whose gap was above `settled`; returns the sum of weight_m times the gaps it met."""
-    head, truth, gaps, following, alpha, ell, start, index, value = (
-        sets.head, sets.truth, sets.gap, sets.next, sets.alpha, sets.ell, sets.start, sets.index, sets.value,
-    )  # fmt: skip
-    total = 0.0
+    v, moved, total = np.empty(most_planes(planes)), np.empty(most_planes(planes)), 0.0
     for m in chosen:
-        if not gaps[m] > settled:
-            continue
-        for step_number in range(_STEPS):
-            best, worst, top, low, mean = -1, -2, 0.0, np.inf, 0.0
-            if truth[m] > 0.0:
-                worst, low = -1, 0.0
-            a = head[m]
-            while a >= 0:
-                v = slope_of(a, ell, start, index, value, w)
-                mean += alpha[a] * v
-                if v > top:
-                    best, top = a, v
-                if alpha[a] > 0.0 and v < low:
-                    worst, low = a, v
-                a = following[a]
-            if step_number == 0:
-                gaps[m] = max(top - mean, 0.0)
-                total += weight[m] * (top - mean)
-            if not top - low > 0.5 * settled or best == worst:
-                break
-            mass = truth[m] if worst == -1 else alpha[worst]
-            curvature = scale[m] * squared_distance(best, worst, start, index, value, dense)
-            step = mass
-            if curvature * step > top - low:
-                step = (top - low) / curvature
-            if mass - step <= _NO_MASS:
-                step = mass
-            if worst == -1:
-                truth[m] = mass - step
-            else:
-                alpha[worst] = mass - step
-                for e in range(start[worst], start[worst + 1]):
-                    w[index[e]] -= scale[m] * step * value[e]
-            if best == -1:
-                truth[m] += step
-            else:
-                alpha[best] += step
-                for e in range(start[best], start[best + 1]):
-                    w[index[e]] += scale[m] * step * value[e]
-            if following[head[m]] < 0 and step < mass:
-                # One plane and the truth: that was the optimum.
-                break
+        if gaps[m] > settled:
+            mean, top = plane_slopes(planes, m, w, v, active)
+            gaps[m] = max(top - mean, 0.0)
+            total += weight[m] * gaps[m]
+            kappa = scale * weight[m]
+            if improve_block(planes, m, kappa, v, moved, max(0.5 * settled, INNER * gaps[m]), STEPS) > 0.0:
+                add_combination(planes, m, moved, kappa, w)
     return total
-
-
-@kernel
-def weights_of(sets: Any, scale: Any, weight: Any, w: Any) -> float:
-    """Make w afresh from the masses; returns sum_m weight_m alpha_m . ell_m."""
-    head, following, alpha, ell, start, index, value = (
-        sets.head, sets.next, sets.alpha, sets.ell, sets.start, sets.index, sets.value,
-    )  # fmt: skip
-    w[:] = 0.0
-    total = 0.0
-    for m in range(len(head)):
-        a = head[m]
-        while a >= 0:
-            if alpha[a] > 0.0:
-                total += weight[m] * alpha[a] * ell[a]
-                for e in range(start[a], start[a + 1]):
-                    w[index[e]] += scale[m] * alpha[a] * value[e]
-            a = following[a]
-    return total
-
-
-@kernel
-def keep_used(sets: Any, most: int, made: Any) -> None:
-    """Copy the constraints that are in use, in the order of the examples, which makes later passes run through memory."""
-    n, at = 0, 0
-    for m in range(len(sets.head)):
-        a = sets.head[m]
-        while a >= 0:
-            if sets.idle[a] < most or sets.alpha[a] > 0.0:
-                made.start[n], made.alpha[n], made.ell[n], made.idle[n] = at, sets.alpha[a], sets.ell[a], sets.idle[a]
-                made.next[n] = made.head[m]
-                made.head[m] = n
-                for e in range(sets.start[a], sets.start[a + 1]):
-                    made.index[at], made.value[at] = sets.index[e], sets.value[e]
-                    at += 1
-                n += 1
-                made.start[n] = at
-            a = sets.next[a]
-    made.filled[0], made.filled[1] = n, at

@@ -22,7 +22,7 @@ With an oracle that under-generates, the best of an example's cached planes take
 has the rest).
 
 With a kernel the dual is the same; vectors are coefficients of rows, and each plane is multiplied by the kernel matrix once, in
-blocks (oracles/joint_plane.py), so that the matrix is never held unless the problem holds it.
+blocks (oracles/joint_plane.py), so that the matrix is never kept unless the problem keeps it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.cutting_planes.bundle import BundleState, HingeRun, check_rounds
 from maxmargin.solvers.oracles.compiled import TreeOracle
-from maxmargin.solvers.oracles.joint_plane import JointPlane
-from maxmargin.solvers.planes.cache import PlaneCache
+from maxmargin.solvers.planes.arena import Arena
+from maxmargin.solvers.planes.mean_plane import MeanPlane
 from maxmargin.solvers.planes.vectors import sparse_dot
 
 #: A plane of the cache is good enough if it is violated by this share of what the oracle last found: rounds without the oracle
@@ -56,7 +56,7 @@ _RECALLS = 100
 class OneSlackState(BundleState):
     """The working set, and the planes that each example's oracle found last."""
 
-    cache: PlaneCache
+    cache: Arena
     #: Rounds whose plane came from the cache.
     n_recalled: int = 0
 
@@ -75,7 +75,7 @@ class OneSlack(Solver):
         How the task loss enters: as the margin that is asked for, or as the price of a violation.
     cache : "auto" or int
         Planes kept for each example, tried before the oracle is asked; 0 asks it every round. "auto" is 10, but 0 where the oracle
-        is max-product inside a compiled loop, which takes no longer than a look at 10 planes (OCR letters: 211 rounds of the
+        is max-product inside a compiled loop, which takes no longer than the slopes of 10 planes (OCR letters: 211 rounds of the
         oracle in 1.8 s, or 26 and 1356 from the cache in 9.7 s).
     stop : "gap" or "svm-struct"
         When to stop: at a certified gap of `tol` between the best bounds; or as SVM-struct does with its ``-e``, when no constraint
@@ -148,7 +148,7 @@ class OneSlackRun(HingeRun):
     def __init__(self, solver: OneSlack, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         self.rescaling = solver.rescaling
         super().__init__(solver, problem, lam, random_state, threads)
-        fast = isinstance(problem, FactorGraphs) and isinstance(self.oracle.oracle.graph.compiled, TreeOracle)
+        fast = isinstance(problem, FactorGraphs) and isinstance(self.oracle.oracle.compiled, TreeOracle)
         self.always_at_w = self.always_at_w or solver.stop == "svm-struct"
         self.capacity = (0 if fast else 10) if solver.cache == "auto" else int(solver.cache)
         self.oracle.keeps = self.capacity > 0
@@ -162,7 +162,7 @@ class OneSlackRun(HingeRun):
         """The plane of the truth; or an earlier working set and its cache."""
         now = super().begin(earlier)
         assert isinstance(now, OneSlackState)
-        if isinstance(earlier, OneSlackState) and earlier.cache.ell.shape == now.cache.ell.shape:
+        if isinstance(earlier, OneSlackState) and np.array_equal(earlier.cache.capacity, now.cache.capacity):
             now.cache = earlier.cache._copy()
         return now
 
@@ -177,7 +177,7 @@ class OneSlackRun(HingeRun):
         """Rounds with planes of the cache, as long as those are violated by enough, and one with the oracle."""
         for _ in range(_RECALLS if self.capacity and np.isfinite(now.violation) else 0):
             xi = self.model(now)
-            plane: JointPlane = self.oracle.recall(now.w, now.cache, self.threads, now.n_passes + now.n_recalled)
+            plane: MeanPlane = self.oracle.recall(now.w, now.cache, self.threads, now.n_passes + now.n_recalled)
             slope = plane.ell - sparse_dot(plane.index, plane.value, now.w)
             if slope - xi <= max(_ACCEPT * now.violation, self.tol) or not self.add(now, plane, xi):
                 break
@@ -188,7 +188,7 @@ class OneSlackRun(HingeRun):
                 return
         super().steps(now, stop)
 
-    def ask(self, now: Any, u: NDArray[np.float64]) -> tuple[JointPlane, float]:
+    def ask(self, now: Any, u: NDArray[np.float64]) -> tuple[MeanPlane, float]:
         """The mean of the examples' planes of largest slope, which the cache gets, too."""
         clock = now.n_passes + now.n_recalled
         plane, now.cache = self.oracle.find(u, now.cache, self.threads, clock)

@@ -170,7 +170,7 @@ class BlockRun(ProximalRun[B]):
             if stop():
                 break
         self.count(now, counts)
-        return gain, len(order) * self.oracle.view_work + counts[N_ORACLE] * self.oracle.work
+        return gain, len(order) * self.oracle.projection_work + counts[N_ORACLE] * self.oracle.work
 
     def acceptance(self, now: B) -> tuple[float, float]:
         """When a cached plane is good enough: share of the block's last gap, and least gap."""
@@ -209,7 +209,7 @@ class BlockRun(ProximalRun[B]):
         now.w_v[:], now.w_f[:] = share * r_v + (1.0 - share) * now.centre_v, share * r_f + (1.0 - share) * now.centre_f
         # What the oracle finds here the passes go on with, so it counts as theirs.
         asking = jit.clock()
-        self.look_at(now, np.arange(self.problem.n_examples))
+        self.refresh_gaps(now, np.arange(self.problem.n_examples))
         asking = jit.clock() - asking
         now.seconds += asking
         best = now.w_v, now.w_f
@@ -230,8 +230,8 @@ class BlockRun(ProximalRun[B]):
         now.monitor_seconds += jit.clock() - clock - asking
         now.write_line(block_gap=self.mean(now.gaps), **self.line(now))
 
-    def look_at(self, now: B, examples: NDArray[np.int64]) -> None:
-        """Find the planes of largest slope of these examples, in threads, and look at them without a step."""
+    def refresh_gaps(self, now: B, examples: NDArray[np.int64]) -> None:
+        """Find the planes of largest slope of these examples, in threads, and keep them and their gaps, without a step."""
         counts, n = np.zeros(3, np.int64), len(examples)
         size = max(1, min(-(-n // 16), int(_SHARD_ENTRIES / (2 * self.half + 1))))
         shards = [(first, min(first + size, n)) for first in range(0, n, size)]

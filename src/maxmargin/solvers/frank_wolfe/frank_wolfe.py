@@ -103,7 +103,7 @@ class FrankWolfeRun(OracleRun[FrankWolfeState]):
         now.n_oracle_calls += self.oracle.n_examples
         self.keep(now, self.regulariser(now.w) + self.mean(found.hinges), now.w)
         now.dual = max(now.dual, now.ell - self.regulariser(now.w))
-        towards = found.psi / self.lam - now.w
+        towards = found.dense(len(now.w)) / self.lam - now.w
         gap = found.ell - now.ell - self.lam * dot(towards, now.w)
         curvature = self.lam * dot(towards, towards)
         if gap > 0.0:

@@ -14,6 +14,7 @@ from maxmargin.solvers.frank_wolfe.visits import (
     N_ORACLE,
     Rules,
     exhausted,
+    move_masses,
     propose,
 )
 from maxmargin.solvers.planes.arena import (
@@ -39,14 +40,14 @@ class JointRun(PlaneRun):
         for first in range(0, len(order), self.solver.batch):
             batch = np.unique(order[first : first + self.solver.batch])
             if ask:
-                self.look(now, batch, rules, counts)
+                self.ask_exhausted(now, batch, rules, counts)
             gain += self.step_together(now, batch, rules)
             if stop():
                 break
         self.count(now, counts)
-        return gain, len(order) * self.oracle.view_work + counts[N_ORACLE] * self.oracle.work
+        return gain, len(order) * self.oracle.projection_work + counts[N_ORACLE] * self.oracle.work
 
-    def look(self, now: PlaneState, batch: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]) -> None:
+    def ask_exhausted(self, now: PlaneState, batch: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]) -> None:
         """Ask the oracle, in threads, about the examples whose planes are exhausted, and keep what it finds."""
         empty = exhausted(self.problem.batch, now.w_v, now.w_f, now.store, batch, rules, now.gaps)
         counts[N_CACHED] += int((~empty).sum())
@@ -61,7 +62,7 @@ class JointRun(PlaneRun):
     def step_together(self, now: PlaneState, batch: NDArray[np.int64], rules: Rules) -> float:
         """The step of a batch; returns the gain in M times the dual."""
         p, store = self.problem, now.store
-        moved, slopes = np.zeros((len(batch), store.capacity)), np.empty(len(batch))
+        moved, slopes = np.zeros((len(batch), store.most)), np.empty(len(batch))
         map_shards(
             lambda begin, end: propose(
                 p.batch, now.w_v, now.w_f, store, batch[begin:end], rules, moved[begin:end], slopes[begin:end]
@@ -78,8 +79,7 @@ class JointRun(PlaneRun):
             return 0.0
         step = min(1.0, slope / curvature) if curvature > 0.0 else 1.0
         now.w_v[:], now.w_f[:] = before[0] + step * change[0], before[1] + step * change[1]
-        store.alpha[batch] = np.maximum(store.alpha[batch] + step * moved, 0.0)
-        store.used[batch] = np.where(store.alpha[batch] > 0.0, now.n_passes, store.used[batch])
+        move_masses(store, batch, moved, step, now.n_passes)
         return step * (slope - 0.5 * step * curvature)
 
 

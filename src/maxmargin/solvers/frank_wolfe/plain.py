@@ -26,7 +26,7 @@ from maxmargin.problems.layout import offsets
 from maxmargin.problems.statistics import add_example, add_statistics, project_example, statistics_sizes
 from maxmargin.solvers.frank_wolfe.block_run import BlockRun, BlockState
 from maxmargin.solvers.frank_wolfe.visits import N_ORACLE, Rules, Visit
-from maxmargin.solvers.oracles.compiled import find_plane, spread_plane
+from maxmargin.solvers.oracles.compiled import find_plane, gram_times_plane
 
 
 @dataclass
@@ -126,7 +126,7 @@ def plain_visits(
                     n += 1
         gaps[m] = max(slope, 0.0)
         if slope > 0.0 and rules.steps > 0:
-            spread_plane(batch, grams, work, m, index, value, 0, n)
+            gram_times_plane(batch, grams, work, m, index, value, 0, n)
             curvature = 0.0
             for e in range(n):
                 curvature += kappa * value[e] * u[index[e]]

@@ -20,7 +20,7 @@ from maxmargin.solvers.planes.arena import (
     ACCEPT,
     CACHED_PASSES,
     FLOOR,
-    PlaneStore,
+    Arena,
     weights_of_planes,
 )
 
@@ -28,7 +28,7 @@ from maxmargin.solvers.planes.arena import (
 #: centre overshoots what a few passes can follow.
 _EXPONENT, _STRONGEST = 0.375, 9.0
 #: Examples that the oracle is asked about before the first pass.
-_FIRST_LOOK = 64
+_FIRST = 64
 #: Entries that the arena of planes grows by, at least.
 _ROOM = 1 << 16
 
@@ -37,7 +37,7 @@ _ROOM = 1 << 16
 class PlaneState(BlockState):
     """Blocks as distributions over planes."""
 
-    store: PlaneStore
+    store: Arena
     n_cached: int = 0
 
 
@@ -55,31 +55,32 @@ class PlaneRun(BlockRun[PlaneState]):
         # Relaxed planes are more than labelings.
         most = labelings - 1 if self.certificate == "exact" else np.inf
         capacity = 1 + int(min(max(self.solver.cache, 1), most))
-        store = PlaneStore.empty(p.n_examples, capacity, _ROOM + 2 * self.half)
+        store = Arena.empty(p.n_examples, capacity, _ROOM + 2 * self.half)
         return PlaneState(**common, store=store)
 
     def shrink(self, now: PlaneState, earlier: PlaneState, share: float) -> None:
         """Take over the planes of an earlier run."""
         now.store = earlier.store._copy()
-        now.store.alpha[:] *= share
-        now.store.alpha[:, 0] += 1.0 - share
+        now.store.shrink(share)
 
     def prepare(self, now: PlaneState) -> None:
-        """Look at the planes that the oracle finds first for some examples, and choose the strength of the proximal term by them.
+        """Choose the strength of the proximal term by the planes that the oracle finds first for some examples.
 
         A unit of a plane's mass changes its own slope by |psi|^2 / (lam M), and slopes are of the size of ell: their ratio is
         the condition of coordinate ascent.
         """
         clock = jit.clock()
         n = self.problem.n_examples
-        some = np.sort(np.random.default_rng([self.seed, 1]).permutation(n)[:_FIRST_LOOK])
+        some = np.sort(np.random.default_rng([self.seed, 1]).permutation(n)[:_FIRST])
         with suppress(Stopped):
-            self.look_at(now, some)
-        newest = now.store.n_planes[some] - 1
-        chosen, at = some[newest > 0], newest[newest > 0]
-        ell = np.abs(now.store.ell[chosen, at])
+            self.refresh_gaps(now, some)
+        store = now.store
+        chosen = some[store.n_planes[some] > 1]
+        newest = store.n_planes[chosen] - 1
+        ell = np.abs(store.ell[store.first[chosen] + newest])
         if self.corrective and len(chosen) and ell.sum() > 0.0:
-            condition = self.scale * float(now.store.gram[chosen, at, at].sum() / ell.sum())
+            square = store.products[store.square[chosen] + newest * (store.capacity[chosen] + 1)]
+            condition = self.scale * float(square.sum() / ell.sum())
             now.step_lam = self.lam * min(max(1.0, condition**_EXPONENT), _STRONGEST)
         now.seconds += jit.clock() - clock
 
@@ -113,7 +114,7 @@ class PlaneRun(BlockRun[PlaneState]):
         super().count(now, counts)
         now.n_cached += int(counts[N_CACHED])
         if counts[N_CROWDED] > 0:
-            now.store = now.store.with_capacity(2 * now.store.capacity)
+            now.store = now.store.with_capacity(np.arange(self.problem.n_examples))
 
     def visit(self, now: PlaneState, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]) -> float:
         """Visit these examples; an engine outside the compiled loop is asked for those whose planes are exhausted."""
@@ -141,7 +142,7 @@ class PlaneRun(BlockRun[PlaneState]):
             gain += more
             if first == len(order):
                 return gain
-            now.store = now.store.with_room(max(_ROOM, int(now.store.filled[0]) // 2) + 2 * self.half)
+            now.store = now.store.with_room(_ROOM, 2 * self.half)
 
     def line(self, now: PlaneState) -> dict[str, float]:
         """Visits that did without the oracle, and bytes of the planes."""

@@ -43,11 +43,16 @@ from maxmargin.solvers.planes.arena import (
     FLOOR,
     INNER,
     STEPS,
-    PlaneStore,
-    add_plane,
+    Arena,
+    add_combination,
+    add_flat_products,
+    flat_weights_of_planes,
     free_slot,
     improve_block,
+    mark_used,
+    most_planes,
     plane_slopes,
+    put_plane,
 )
 
 #: Operations that a call of the oracle counts for.
@@ -65,7 +70,7 @@ class PythonState(State):
     average: NDArray[np.float64]
     gaps: NDArray[np.float64]
     lam: float
-    store: PlaneStore
+    store: Arena
     n_cached: int = 0
 
 
@@ -93,14 +98,13 @@ class PythonRun(OracleRun[PythonState]):
     def begin(self, earlier: PythonState | None) -> PythonState:
         """Every block at the truth and w = 0; or the blocks of an earlier run, as in bcfw.py."""
         n, zero = self.oracle.n_examples, np.zeros(self.oracle.n_weights)
-        store = PlaneStore.empty(n, 1 + max(self.solver.cache, 1), _ROOM)
+        store = Arena.empty(n, 1 + max(self.solver.cache, 1), _ROOM)
         now = PythonState(zero, zero.copy(), zero.copy(), np.full(n, np.inf), self.lam, store)
         if earlier is not None:
             earlier = earlier_of(now, earlier, ("w", "gaps"))
             share = min(1.0, self.lam / earlier.lam)
             now.store = earlier.store._copy()
-            now.store.alpha[:] *= share
-            now.store.alpha[:, 0] += 1.0 - share
+            now.store.shrink(share)
             self.refresh(now)
         return now
 
@@ -175,7 +179,7 @@ class PythonRun(OracleRun[PythonState]):
             psi, ell = self.planes(now, order)
             given = Given(psi.indptr.astype(np.int64), psi.indices.astype(np.int32), psi.data, ell)
             if now.store.filled[0] + psi.nnz > len(now.store.entry):
-                now.store = now.store.with_room(max(_ROOM, int(now.store.filled[0]) // 2) + psi.nnz)
+                now.store = now.store.with_room(_ROOM, psi.nnz)
         gain, missed = visit_planes(
             now.w,
             now.store,
@@ -188,7 +192,7 @@ class PythonRun(OracleRun[PythonState]):
         now.n_oracle_calls += int(counts[N_ORACLE])
         now.n_cached += int(counts[N_CACHED])
         if counts[N_CROWDED] > 0:
-            now.store = now.store.with_capacity(2 * now.store.capacity)
+            now.store = now.store.with_capacity(np.arange(self.oracle.n_examples))
         if missed >= 0 and self.certificate == "exact":
             asked = "most_violated" if self.written else f"the oracle {self.oracle.name}"
             promise = " If it cannot promise that, set exact = False." if self.written else ""
@@ -240,10 +244,8 @@ def visit_planes(w: Any, store: Any, weight: Any, given: Any, dense: Any, rules:
     Returns the gain in M times the dual, and the first example whose new plane is worse than one it has, or -1.
     """
     order, gaps, counts, clock = visit.order, visit.gaps, visit.counts, visit.clock
-    count, alpha, start, size, used, index, value, filled = (
-        store.n_planes, store.alpha, store.start, store.size, store.used, store.entry, store.value, store.filled,
-    )  # fmt: skip
-    v, moved = np.empty(alpha.shape[1]), np.empty(alpha.shape[1])
+    index, value, filled = store.entry, store.value, store.filled
+    v, moved = np.empty(most_planes(store)), np.empty(most_planes(store))
     gain, missed = 0.0, -1
     for k in range(len(order)):
         m = order[k]
@@ -267,12 +269,8 @@ def visit_planes(w: Any, store: Any, weight: Any, given: Any, dense: Any, rules:
                 if slot < 0:
                     counts[N_CROWDED] += 1
                 else:
-                    filled[0] = begin + n
-                    for e in range(begin, begin + n):
-                        dense[index[e]] = value[e]
-                    add_plane(store, m, slot, ell, begin, n, dense)
-                    for e in range(begin, begin + n):
-                        dense[index[e]] = 0.0
+                    put_plane(store, 0, m, slot, ell, n)
+                    add_flat_products(store, m, slot, dense)
                     v[slot] = slope
                     top = slope
         else:
@@ -281,39 +279,17 @@ def visit_planes(w: Any, store: Any, weight: Any, given: Any, dense: Any, rules:
             got = improve_block(store, m, kappa, v, moved, rules.inner * (top - mean), rules.steps)
             if got > 0.0:
                 gain += weight[m] * got
-                for a in range(count[m]):
-                    if moved[a] != 0.0:
-                        for e in range(start[m, a], start[m, a] + size[m, a]):
-                            w[index[e]] += kappa * moved[a] * value[e]
-            for a in range(count[m]):
-                if alpha[m, a] > 0.0:
-                    used[m, a] = clock
+                add_combination(store, m, moved, kappa, w)
+            mark_used(store, m, clock)
     return gain, missed
 
 
 @kernel
 def exhausted_planes(w: Any, store: Any, order: Any, rules: Any, gaps: Any) -> Any:
     """Which of the examples have no cached plane that is good enough."""
-    v, out = np.empty(store.alpha.shape[1]), np.empty(len(order), np.bool_)
+    v, out = np.empty(most_planes(store)), np.empty(len(order), np.bool_)
     for k in range(len(order)):
         m = order[k]
         mean, top = plane_slopes(store, m, w, v)
         out[k] = not (top - mean >= max(rules.accept * gaps[m], rules.floor) and top > mean)
     return out
-
-
-@kernel
-def flat_weights_of_planes(store: Any, weight: Any, scale: float, w: Any) -> float:
-    """Make w afresh from the planes, scale = 1 / (lam M); returns sum_m weight_m alpha_m . ell_m."""
-    count, alpha, ell, start, size, index, value = (
-        store.n_planes, store.alpha, store.ell, store.start, store.size, store.entry, store.value,
-    )  # fmt: skip
-    w[:] = 0.0
-    total = 0.0
-    for m in range(len(count)):
-        for a in range(count[m]):
-            if alpha[m, a] > 0.0:
-                total += weight[m] * alpha[m, a] * ell[m, a]
-                for e in range(start[m, a], start[m, a] + size[m, a]):
-                    w[index[e]] += scale * weight[m] * alpha[m, a] * value[e]
-    return total

@@ -1,4 +1,4 @@
-"""The visits of block-coordinate Frank-Wolfe: look at an example's planes, ask the oracle if they are exhausted, improve the block.
+"""The visits of block-coordinate Frank-Wolfe: slopes of an example's planes, the oracle if they are exhausted, a better block.
 
 One visit of example m:
 
@@ -22,8 +22,17 @@ from numpy.typing import NDArray
 
 from maxmargin.jit import Struct, kernel
 from maxmargin.problems.statistics import project_example
-from maxmargin.solvers.oracles.compiled import find_plane, spread_plane
-from maxmargin.solvers.planes.arena import add_plane, free_slot, improve_block, plane_slopes, write_change
+from maxmargin.solvers.oracles.compiled import find_plane, gram_times_plane
+from maxmargin.solvers.planes.arena import (
+    add_products,
+    free_slot,
+    improve_block,
+    mark_used,
+    most_planes,
+    plane_slopes,
+    put_plane,
+    write_change,
+)
 
 # `counts`: oracle calls, visits without one, crowded blocks.
 N_ORACLE, N_CACHED, N_CROWDED = range(3)
@@ -65,9 +74,8 @@ def visit_blocks(
 ) -> tuple[int, float]:
     """Visit the examples order[first:]; returns where it stopped, and the gain in M times the dual."""
     order, gaps, counts, clock = visit.order, visit.gaps, visit.counts, visit.clock
-    alpha, used, filled, index, value = store.alpha, store.used, store.filled, store.entry, store.value
-    z, weight, n_planes = work.z, batch.graphs.weight, store.n_planes
-    v, moved = np.empty(alpha.shape[1]), np.empty(alpha.shape[1])
+    filled, index, value, z, weight = store.filled, store.entry, store.value, work.z, batch.graphs.weight
+    v, moved = np.empty(most_planes(store)), np.empty(most_planes(store))
     gain = 0.0
     for k in range(visit.first, len(order)):
         m = order[k]
@@ -92,9 +100,9 @@ def visit_blocks(
                 if slot < 0:
                     counts[N_CROWDED] += 1
                 else:
-                    spread_plane(batch, grams, work, m, index, value, begin, begin + n)
-                    filled[0] = begin + n
-                    add_plane(store, m, slot, ell, begin, n, work.u)
+                    gram_times_plane(batch, grams, work, m, index, value, begin, begin + n)
+                    put_plane(store, 0, m, slot, ell, n)
+                    add_products(store, m, slot, work.u)
                     v[slot] = slope
                     top = slope
         else:
@@ -104,16 +112,14 @@ def visit_blocks(
             if got > 0.0:
                 gain += weight[m] * got
                 write_change(batch, store, m, moved, work.change, kappa, w_v, w_f)
-            for a in range(n_planes[m]):
-                if alpha[m, a] > 0.0:
-                    used[m, a] = clock
+            mark_used(store, m, clock)
     return len(order), gain
 
 
 @kernel
 def exhausted(batch: Any, w_v: Any, w_f: Any, store: Any, order: Any, rules: Any, gaps: Any) -> Any:
     """Which of the examples have no cached plane that is good enough."""
-    z, v, out = np.empty(2 * batch.factors.at), np.empty(store.alpha.shape[1]), np.empty(len(order), np.bool_)
+    z, v, out = np.empty(2 * batch.factors.at), np.empty(most_planes(store)), np.empty(len(order), np.bool_)
     for k in range(len(order)):
         m = order[k]
         project_example(batch, m, w_v, w_f, z)
@@ -126,18 +132,29 @@ def exhausted(batch: Any, w_v: Any, w_f: Any, store: Any, order: Any, rules: Any
 def propose(batch: Any, w_v: Any, w_f: Any, store: Any, order: Any, rules: Any, moved: Any, slopes: Any) -> None:
     """What each block would do by itself at these weights: the change of its masses, and the slope of M f along it."""
     weight, alpha, n_planes = batch.graphs.weight, store.alpha, store.n_planes
-    z, v = np.empty(2 * batch.factors.at), np.empty(alpha.shape[1])
-    before, kept = np.empty(alpha.shape[1]), np.empty(alpha.shape[1])
+    z, most = np.empty(2 * batch.factors.at), most_planes(store)
+    v, before, kept = np.empty(most), np.empty(most), np.empty(most)
     for k in range(len(order)):
         m = order[k]
-        n = n_planes[m]
+        first, n = store.first[m], n_planes[m]
         project_example(batch, m, w_v, w_f, z)
         mean, top = plane_slopes(store, m, z, v)
         for a in range(n):
-            before[a], kept[a] = v[a], alpha[m, a]
+            before[a], kept[a] = v[a], alpha[first + a]
         improve_block(store, m, rules.scale * weight[m], v, moved[k], rules.inner * (top - mean), rules.steps)
         slope = 0.0
         for a in range(n):
-            alpha[m, a] = kept[a]
+            alpha[first + a] = kept[a]
             slope += moved[k, a] * before[a]
         slopes[k] = weight[m] * slope
+
+
+@kernel
+def move_masses(store: Any, order: Any, moved: Any, step: float, clock: int) -> None:
+    """Move the masses of each example by a share of its moves."""
+    alpha = store.alpha
+    for k in range(len(order)):
+        first = store.first[order[k]]
+        for a in range(store.n_planes[order[k]]):
+            alpha[first + a] = max(alpha[first + a] + step * moved[k, a], 0.0)
+        mark_used(store, order[k], clock)

@@ -48,7 +48,7 @@ from maxmargin.problems.statistics import add_example, project_example, row_gram
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.marginals.exp_run import ExpRun, check_objective
-from maxmargin.solvers.oracles.compiled import fill_tables, marginals_plane, minus_truth, spread_plane, workspace
+from maxmargin.solvers.oracles.compiled import fill_tables, gram_times_plane, marginals_plane, minus_truth, workspace
 from maxmargin.solvers.oracles.exp_oracle import HOT, FactorGraphExpOracle, MeanMarginals
 from maxmargin.solvers.oracles.oracle_run import earlier_of
 
@@ -390,7 +390,7 @@ def visit_examples(
                     size += 1
             curvature = 0.0
             if step > 0.0:
-                spread_plane(batch, grams, work, m, index, value, 0, size)
+                gram_times_plane(batch, grams, work, m, index, value, 0, size)
                 for e in range(size):
                     curvature += value[e] * u[index[e]]
                 if not 0.5 * kappa * curvature * step <= divergence + step * _ROUNDING * (1.0 + abs(ell)):

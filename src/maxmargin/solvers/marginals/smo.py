@@ -34,7 +34,7 @@ from maxmargin.problems.layout import joint_state, joint_states_of
 from maxmargin.problems.statistics import add_example, collect, plane_of_labels, project_example, row_grams
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
-from maxmargin.solvers.oracles.compiled import fill_tables, spread_plane, workspace
+from maxmargin.solvers.oracles.compiled import fill_tables, gram_times_plane, workspace
 from maxmargin.solvers.oracles.max_oracle import oracle_of
 from maxmargin.solvers.oracles.oracle_run import OracleRun, earlier_of
 
@@ -257,7 +257,7 @@ def visit_pairs(
             for e in range(n_best + n_least):
                 change[index[e]] += value[e] if e < n_best else -value[e]
             size = collect(change, index, value, 0)
-            spread_plane(batch, grams, work, m, index, value, 0, size)
+            gram_times_plane(batch, grams, work, m, index, value, 0, size)
             curvature = 0.0
             for e in range(size):
                 curvature += value[e] * u[index[e]]

@@ -44,7 +44,8 @@ from maxmargin.problems.statistics import add_example, project_example
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.oracles.compiled import find_plane, workspace
-from maxmargin.solvers.oracles.max_oracle import FactorGraphOracle, MaxOracle, oracle_of
+from maxmargin.solvers.oracles.graph_oracle import GraphOracle
+from maxmargin.solvers.oracles.max_oracle import MaxOracle, oracle_of
 from maxmargin.solvers.oracles.oracle_run import OracleRun, earlier_of
 
 # `sums`: of weight ell, of s weight ell, of visits whose plane is not the truth's.
@@ -128,19 +129,19 @@ class SumRun(OracleRun[SumState]):
     @property
     def compiled(self) -> bool:
         """Whether visits can be made in a compiled loop."""
-        return isinstance(self.asked, FactorGraphOracle) and self.asked.graph.compiled is not None
+        return isinstance(self.asked, GraphOracle) and self.asked.compiled is not None
 
     @property
     def piece(self) -> int:
         """Examples between two questions whether to stop."""
-        work = self.asked.graph.work if isinstance(self.asked, FactorGraphOracle) else 0.0
+        work = self.asked.work if isinstance(self.asked, GraphOracle) else 0.0
         return max(1, int(2_000_000 / (1.0 + work))) if self.compiled else 1
 
     def walker(self, now: SumState) -> Callable[[NDArray[np.int64]], None]:
         """What adds the planes of some examples to the sums."""
         asked, batch = self.asked, self.solver.batch
-        if isinstance(asked, FactorGraphOracle) and asked.graph.compiled is not None:
-            p, oracle, sums = asked.problem, asked.graph.compiled, (*self.views(now.v), *self.views(now.u))
+        if isinstance(asked, GraphOracle) and asked.compiled is not None:
+            p, oracle, sums = asked.problem, asked.compiled, (*self.views(now.v), *self.views(now.u))
             work = workspace(p.arrays.largest, oracle.room(p.arrays.largest), planes=batch)
 
             def compiled(piece: NDArray[np.int64]) -> None:
@@ -161,7 +162,7 @@ class SumRun(OracleRun[SumState]):
 
     def views(self, working: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weights of variables and of factors in a sum that kernels see."""
-        assert isinstance(self.asked, FactorGraphOracle)
+        assert isinstance(self.asked, GraphOracle)
         p = self.asked.problem
         shape = p.variable_features.shape[1], p.n_variable_blocks
         split = shape[0] * shape[1]
@@ -169,7 +170,7 @@ class SumRun(OracleRun[SumState]):
 
     def flat(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """A sum as flat weights."""
-        if not (isinstance(self.asked, FactorGraphOracle) and self.compiled):
+        if not (isinstance(self.asked, GraphOracle) and self.compiled):
             return weights
         return self.asked.problem.flat_weights(*self.views(weights))
 

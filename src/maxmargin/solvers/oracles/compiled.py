@@ -4,7 +4,7 @@ An example's weights are projected onto its statistics (z, statistics.py), table
 and its answer is written as a plane: `index` and `value` among the statistics, and the constant ell. All of it works in a `Work`,
 which a caller makes for each call of a kernel (`workspace`).
 
-The oracle is an argument: `TreeOracle` and `CutOracle` are asked inside the compiled loop, and `Given` holds planes that any engine
+The oracle is an argument: `TreeOracle` and `CutOracle` are asked inside the compiled loop, and `Given` has planes that any engine
 has found before. Numba compiles a kernel once for each type of oracle that it is called with.
 """
 
@@ -15,18 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.inference.contract import Engine
 from maxmargin.inference.graph_cut import OPEN, CutRoom, Network, polynomial, relaxed_marginals, roof_dual
 from maxmargin.inference.trees import Schedule, TreeRoom, max_product_one
 from maxmargin.jit import Struct, inner, inner_overload
+from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import Largest, joint_state
 from maxmargin.problems.statistics import (
     add_example,
+    add_gram_times,
     collect,
     plane_of_labels,
     project_example,
     side_of_marginals,
     side_tables,
-    spread,
 )
 
 
@@ -72,6 +74,36 @@ class CutOracle(Struct):
     def room(self, largest: Largest) -> CutRoom:
         """Room for the flow."""
         return CutRoom.of(largest, self.network)
+
+
+def compiled_oracle(problem: FactorGraphs, engine: Engine) -> TreeOracle | CutOracle | None:
+    """The oracle of an engine that compiled loops can ask, or None."""
+    plan = engine.plan(problem) if hasattr(engine, "plan") else None
+    if isinstance(plan, Schedule):
+        return tree_oracle(problem, plan)
+    return CutOracle(plan) if isinstance(plan, Network) else None
+
+
+def tree_oracle(problem: FactorGraphs, plan: Schedule) -> TreeOracle:
+    """Max-product on the statistics themselves where every factor's table is a run of them; see `TreeOracle`."""
+    a = problem.arrays
+    templates = problem.factor_templates
+    runs = [
+        bool((np.diff(one.blocks.ravel()) == 1).all() and one.blocks.ravel()[0] >= 0 and not one.scores.any())
+        for one in templates
+    ]
+    if not all(runs) or len(a.factor_scores) or not templates:
+        return TreeOracle(plan, False)
+    # Where each factor's table begins among its structure's statistics.
+    group = np.repeat(np.arange(len(a.factor_groups)), a.factor_groups.last - a.factor_groups.first)
+    first_block = a.factor_block[a.factor_kinds[a.factors.template].start]
+    place = a.factor_groups[group].at + first_block - a.factor_groups[group].block
+    owner = np.repeat(np.arange(len(problem.structures)), np.diff(a.structures.factors))
+    steps = plan.steps.copy()
+    by_table = np.argsort(owner * (a.factors.table.max() + 1) + a.factors.table)
+    by_step = np.argsort(owner * (steps.table.max() + 1) + steps.table)
+    steps.table[by_step] = place[by_table]
+    return TreeOracle(plan._replace(steps=steps), True)
 
 
 class Room(Struct):
@@ -123,7 +155,7 @@ def workspace(largest: Largest, room: Any = None, weights: tuple[Any, Any] | Non
 
 
 @inner
-def spread_plane(batch: Any, grams: Any, work: Any, m: int, index: Any, value: Any, begin: int, end: int) -> None:
+def gram_times_plane(batch: Any, grams: Any, work: Any, m: int, index: Any, value: Any, begin: int, end: int) -> None:
     """Write K times the plane of the entries from begin to end, in statistics coordinates, into work.u.
 
     Where the rows' Gram matrices are not kept, the plane is written as weights, which are then projected onto the example.
@@ -135,8 +167,8 @@ def spread_plane(batch: Any, grams: Any, work: Any, m: int, index: Any, value: A
         middle = begin
         while middle < end and index[middle] < half:
             middle += 1
-        spread(batch.variables, s, index, value, begin, middle, grams.values, start[m, 0], u)
-        spread(batch.factors, s, index, value, middle, end, grams.values, start[m, 1], u)
+        add_gram_times(batch.variables, s, index, value, begin, middle, grams.values, start[m, 0], u)
+        add_gram_times(batch.factors, s, index, value, middle, end, grams.values, start[m, 1], u)
         return
     t_v, t_f = work.t_v, work.t_f
     t_v[:] = 0.0

@@ -42,7 +42,7 @@ from maxmargin.errors import OptionError, TemperatureError
 from maxmargin.inference import Engine, engine
 from maxmargin.inference.choice import choose_marginals
 from maxmargin.inference.contract import check_temperature
-from maxmargin.inference.trees import TreeRoom, schedule, sum_product_one
+from maxmargin.inference.trees import Schedule, TreeRoom, sum_product_one
 from maxmargin.jit import inner, kernel
 from maxmargin.parallel.pool import Pool
 from maxmargin.parallel.threads import map_shards, pause
@@ -137,8 +137,9 @@ class FactorGraphExpOracle:
             self.reason += ": its marginals are approximate, so that nothing is certified"
         self.name = self.engine.name
         self.n_examples, self.n_weights, self.weight = problem.n_examples, problem.n_weights, problem.arrays.weight
-        self.compiled = self.engine.name == "trees"
-        self.schedule = schedule(problem) if self.compiled else None
+        plan = self.engine.plan(problem) if hasattr(self.engine, "plan") else None
+        self.schedule = plan if isinstance(plan, Schedule) else None
+        self.compiled = self.schedule is not None
         self.chain = chain_of(problem) if self.compiled else None
         cuts = np.linspace(0, self.n_examples, self._n_shards() + 1).astype(int).tolist()
         self.shards = list(itertools.pairwise(cuts))

@@ -1,53 +1,70 @@
 """The max-oracle of factor graphs: an inference engine, asked for the most violated labeling of examples.
 
 What the oracle's answers are worth is the *certificate* of whoever uses it: "exact" with an exact engine, "relaxed" with one that
-maximises over the local polytope, "none" with one that may miss the best labeling. `trees` and `graph_cut` can be asked inside
-compiled loops (`compiled`); the others are called a batch at a time. `dual_decomposition` may miss the best labeling, but bounds
-its score: labelings bound the exact problem from below, and the bounds do so from above.
+maximises over the local polytope, "none" with one that may miss the best labeling. An engine that has a plan (`Engine` in
+inference/contract.py) is asked inside compiled loops (`compiled`); others are called a batch at a time. One that is bounded may
+miss the best labeling, but bounds its score: labelings bound the exact problem from below, and the bounds do so from above.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine, batches, engine
 from maxmargin.inference.choice import choose_oracle
 from maxmargin.inference.contract import MapResult, Relaxed
-from maxmargin.inference.graph_cut import network
-from maxmargin.inference.trees import schedule
 from maxmargin.jit import kernel
 from maxmargin.parallel.pool import Pool
+from maxmargin.parallel.threads import map_shards, pause
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.features import Features
-from maxmargin.problems.statistics import n_groups, plane_of_labels, project_example
+from maxmargin.problems.statistics import add_example, n_groups, plane_of_labels, project_example
 from maxmargin.problems.structured import FactorRoom
 from maxmargin.solvers.oracles.compiled import (
+    NOTHING_GIVEN,
     CutOracle,
     Given,
     TreeOracle,
     Work,
+    compiled_oracle,
     find_plane,
     marginals_plane,
     workspace,
 )
+from maxmargin.solvers.oracles.plane_search import rows_of_planes
+from maxmargin.solvers.planes.mean_plane import MeanPlane
+
+#: Most shards of a sum over all examples.
+_SHARDS = 16
+#: Entries of the planes that an engine outside compiled loops finds at a time.
+_ENTRIES = 1 << 20
 
 
 class GraphOracle:
-    """An engine as a max-oracle.
+    """An inference engine as the max-oracle of factor graphs.
 
     Parameters
     ----------
     problem : FactorGraphs
     chosen : "auto", str or engine
+    loss_augmented : bool
+        False leaves the task loss out: the planes are those of predictions.
     """
 
-    def __init__(self, problem: FactorGraphs, chosen: str | Engine = "auto") -> None:
+    def __init__(self, problem: FactorGraphs, chosen: str | Engine = "auto", loss_augmented: bool = True) -> None:
+        if not loss_augmented:
+            problem = problem.without_losses()
         self.problem = problem
+        self.n_examples, self.n_weights, self.weight = problem.n_examples, problem.n_weights, problem.arrays.weight
         if isinstance(chosen, str) and chosen == "auto":
             self.engine, self.reason = choose_oracle(problem)
         else:
@@ -57,13 +74,11 @@ class GraphOracle:
             raise OptionError(f'The engine "{self.engine.name}" cannot be the oracle here. {refusal}')
         self.relaxes = not self.engine.exact and hasattr(self.engine, "relax")
         #: Whether labelings come with bounds from above, which bracket the exact problem although the engine may miss the best.
-        self.bounds = self.engine.name == "dual_decomposition"
+        self.bounds = getattr(self.engine, "bounded", False)
         self.certificate = "exact" if self.engine.exact or self.bounds else "relaxed" if self.relaxes else "none"
-        self.compiled: TreeOracle | CutOracle | None = None
-        if self.engine.name == "trees":
-            self.compiled = tree_oracle(problem)
-        elif self.engine.name == "graph_cut":
-            self.compiled = CutOracle(network(problem))
+        self.name = self.engine.name
+        self.sequential = bool(getattr(self.engine, "sequential", False))
+        self.compiled = compiled_oracle(problem, self.engine)
         self._works: Pool[Work] = Pool()
 
     def workspace(self) -> AbstractContextManager[Work]:
@@ -72,8 +87,8 @@ class GraphOracle:
         return self._works.borrow(lambda: workspace(largest, None if compiled is None else compiled.room(largest)))
 
     @property
-    def view_work(self) -> float:
-        """Operations of one look at an example without the oracle, on average: to project the weights onto it."""
+    def projection_work(self) -> float:
+        """Operations that project the weights onto an example, on average."""
         p = self.problem
         rows = n_groups(p)[p.structure_of].mean(axis=0)
         sides = (p.n_variable_blocks, p.variable_features), (p.n_factor_blocks, p.factor_features)
@@ -84,7 +99,65 @@ class GraphOracle:
         """Operations of one oracle call, on average: a few for each score, many more for engines that search."""
         p = self.problem
         size = float(p.example_states[-1] + p.example_tables[-1]) / p.n_examples
-        return size * (2.0 if self.engine.name == "trees" else 20.0 if self.compiled is not None else 1000.0)
+        return size * float(getattr(self.engine, "operations", 1000.0))
+
+    @cached_property
+    def shards(self) -> list[tuple[int, int]]:
+        """Examples whose planes are summed by a thread.
+
+        The sum is dense: it must be small beside the work of finding the planes, and memory is slower than arithmetic.
+        """
+        work = self.n_examples * (self.projection_work + self.work)
+        n = max(1, min(_SHARDS, self.n_examples, int(work / (8 * max(1, self.n_weights)))))
+        return list(itertools.pairwise(np.linspace(0, self.n_examples, n + 1).astype(int).tolist()))
+
+    def compile(self) -> None:
+        """Compile what finds mean planes before any clock starts: called with nothing to do."""
+        w, nothing = self.problem.working_weights(), np.empty(0, np.int64)
+        with self.workspace() as room:
+            add_planes(self.problem.batch, *w, self.compiled or NOTHING_GIVEN, room, nothing, *w, np.empty(0))
+
+    def mean_plane(self, w: NDArray[np.float64], threads: int) -> MeanPlane:
+        """The mean of the planes of largest slope at w."""
+        p, hinges = self.problem, np.empty(self.n_examples)
+        w_v, w_f = p.working_weights(w)
+
+        def sum_of(begin: int, end: int) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+            out, ell = p.working_weights(), 0.0
+            for chosen, oracle, bounds in self.answers(w_v, w_f, begin, end):
+                at = hinges[chosen[0] : chosen[-1] + 1]
+                with self.workspace() as work:
+                    ell += add_planes(p.batch, w_v, w_f, oracle, work, chosen, *out, at)
+                if bounds is not None:
+                    at[:] = bounds
+            return ell, *out
+
+        ell, psi_v, psi_f = 0.0, *p.working_weights()
+        for more, more_v, more_f in map_shards(sum_of, self.shards, threads, pausing=True):
+            ell += more
+            psi_v += more_v
+            psi_f += more_f
+        return MeanPlane.of(p.flat_weights(psi_v, psi_f) / self.n_examples, ell / self.n_examples, hinges)
+
+    def planes(self, w: NDArray[np.float64], examples: NDArray[np.int64]) -> tuple[Any, NDArray[np.float64]]:
+        """The planes of largest slope at w of some examples."""
+        p, chosen = self.problem, np.asarray(examples, np.int64)
+        found, _ = self.answer(*p.working_weights(w), chosen)
+        psi = rows_of_planes(p, chosen, found, working=False)
+        return or_truth(psi, found.ell, found.ell - psi @ w)
+
+    def answers(
+        self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], begin: int, end: int
+    ) -> Iterator[tuple[NDArray[np.int64], Any, NDArray[np.float64] | None]]:
+        """Who answers for the examples of a shard, piece by piece: the compiled oracle, or planes found before, with bounds."""
+        if self.compiled is not None:
+            yield np.arange(begin, end), self.compiled, None
+            return
+        size = max(1, _ENTRIES // (2 * int(self.problem.arrays.largest.buffer) + 1))
+        for first in range(begin, end, size):
+            pause()
+            chosen = np.arange(first, min(first + size, end))
+            yield chosen, *self.answer(w_v, w_f, chosen)
 
     def most_violated(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], examples: NDArray[np.int64]) -> Given:
         """The planes of largest slope of some examples, in their order."""
@@ -143,26 +216,12 @@ def write_planes(part: FactorGraphs, labels: NDArray[np.int32], found: Given) ->
     planes_of_labels(part.batch, workspace(largest), own, labels, found)
 
 
-def tree_oracle(problem: FactorGraphs) -> TreeOracle:
-    """Max-product on the statistics themselves where every factor's table is a run of them; see `TreeOracle`."""
-    plan, a = schedule(problem), problem.arrays
-    templates = problem.factor_templates
-    runs = [
-        bool((np.diff(one.blocks.ravel()) == 1).all() and one.blocks.ravel()[0] >= 0 and not one.scores.any())
-        for one in templates
-    ]
-    if not all(runs) or len(a.factor_scores) or not templates:
-        return TreeOracle(plan, False)
-    # Where each factor's table begins among its structure's statistics.
-    group = np.repeat(np.arange(len(a.factor_groups)), a.factor_groups.last - a.factor_groups.first)
-    first_block = a.factor_block[a.factor_kinds[a.factors.template].start]
-    place = a.factor_groups[group].at + first_block - a.factor_groups[group].block
-    owner = np.repeat(np.arange(len(problem.structures)), np.diff(a.structures.factors))
-    steps = plan.steps.copy()
-    by_table = np.argsort(owner * (a.factors.table.max() + 1) + a.factors.table)
-    by_step = np.argsort(owner * (steps.table.max() + 1) + steps.table)
-    steps.table[by_step] = place[by_table]
-    return TreeOracle(plan._replace(steps=steps), True)
+def or_truth(psi: Any, ell: NDArray[np.float64], slope: NDArray[np.float64]) -> tuple[Any, NDArray[np.float64]]:
+    """Planes, with that of the truth where it is better."""
+    worse = slope < 0.0
+    if worse.any():
+        psi, ell = sp.diags_array((~worse).astype(float)).tocsr() @ psi, np.where(worse, 0.0, ell)
+    return psi, ell
 
 
 class _Hinges:
@@ -184,6 +243,32 @@ def row_entries(features: Features) -> float:
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def add_planes(
+    batch: Any, w_v: Any, w_f: Any, oracle: Any, work: Any, chosen: Any, out_v: Any, out_f: Any, hinges: Any
+) -> float:
+    """Add weight_m psi_m of the planes of largest slope to out; returns the sum of weight_m ell_m."""
+    weight, z, change, index, value = batch.graphs.weight, work.z, work.change, work.index, work.value
+    total = 0.0
+    for k in range(len(chosen)):
+        m = chosen[k]
+        project_example(batch, m, w_v, w_f, z)
+        n, ell = find_plane(oracle, batch, work, k, m, index, value, 0)
+        slope = ell
+        for e in range(n):
+            slope -= value[e] * z[index[e]]
+        hinges[k] = max(slope, 0.0)
+        # Otherwise the truth is at least as good, which has a plane of zeros.
+        if slope > 0.0:
+            total += weight[m] * ell
+            for e in range(n):
+                change[index[e]] = value[e]
+            add_example(batch, m, change, weight[m], out_v, out_f)
+            for e in range(n):
+                change[index[e]] = 0.0
+    return total
 
 
 @kernel

@@ -14,33 +14,34 @@ Vectors are *working* vectors, shape (size,): for factor graphs the feature-majo
 that no call turns millions of weights around; for other problems the flat weights. `flat` turns one into flat weights, `working`
 does the opposite. Planes are sparse, their indices sorted.
 
-A cached plane is a list of (key, at, value). For factor graphs a key is ``row * blocks + block``, a feature row in a block of the
-weights, blocks of factors after those of variables; it takes a few entries where the plane itself has hundreds, and `at`, its place
-among the example's statistics, lets the planes of an example share the inner products of equal keys. For other problems a key is
-the number of a weight. Examples are dealt to fixed shards, each with a segment of the arena of its own: shards
-are searched in threads, and sums over examples are taken in order afterwards, so bits do not depend on the threads.
+The cache is an arena of planes (planes/arena.py) without masses: entries of the examples' statistics for factor graphs, of the flat
+weights for other problems. Examples are dealt to fixed shards, each with a segment of the arena of its own: shards are searched in
+threads, and sums over examples are taken in order afterwards, so bits do not depend on the threads.
 
-With a kernel (`KernelJointOracle`) vectors are coefficients of the training rows, w = sum_r A[r] phi(x_r), in the place of weights;
+With a kernel vectors are coefficients of the training rows, w = sum_r A[r] phi(x_r), in the place of weights;
 `image` gives K A, where scores are read.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from maxmargin.inference import Engine, LinearProgram
+from maxmargin.inference import Engine
 from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import Features, KernelFeatures
 from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Given
-from maxmargin.solvers.oracles.max_oracle import FactorGraphOracle, MaxOracle, oracle_of
+from maxmargin.solvers.oracles.graph_oracle import GraphOracle
+from maxmargin.solvers.oracles.max_oracle import MaxOracle, oracle_of
 from maxmargin.solvers.oracles.plane_search import (
+    Turn,
     add_planes,
     add_rows,
     add_singles,
@@ -48,25 +49,17 @@ from maxmargin.solvers.oracles.plane_search import (
     recall_rows,
     remember,
     remember_rows,
-    write_planes,
+    rows_of_planes,
 )
-from maxmargin.solvers.planes.cache import PlaneCache, Turn
+from maxmargin.solvers.oracles.slack_rescaling import SlackOracle
+from maxmargin.solvers.planes.arena import Arena
+from maxmargin.solvers.planes.mean_plane import MeanPlane
 from maxmargin.solvers.planes.vectors import erase, nonzeros
 
 #: Shards of examples: so many that the last ones do not leave a thread waiting for long.
 _SHARDS = 32
 #: Examples that an oracle outside compiled code is asked about at a time.
 _BATCH = 256
-
-
-class JointPlane(NamedTuple):
-    """A plane of the mean hinge."""
-
-    index: NDArray[np.int64]  # type: ignore[assignment]
-    value: NDArray[np.float64]
-    ell: float
-    #: (M,): hinges, or bounds from above; of a recalled plane, what its examples' planes reach.
-    hinges: NDArray[np.float64]
 
 
 class JointOracle:
@@ -80,11 +73,11 @@ class JointOracle:
     """
 
     def __init__(self, problem: Any, engine: str | Engine = "auto", rescaling: str = "margin") -> None:
-        self.oracle: MaxOracle = oracle_of(problem, engine, rescaling=rescaling)
+        self.oracle = self.oracle_of_examples(problem, engine, rescaling)
         self.certificate, self.name, self.reason = self.oracle.certificate, self.oracle.name, self.oracle.reason
         self.n_examples, self.weight = self.oracle.n_examples, self.oracle.weight
         self.size = self.oracle.n_weights
-        #: Whether examples are asked about one after the other; whether planes that were found are looked at again.
+        #: Whether examples are asked about one after the other; whether planes that were found are recalled later.
         self.sequential, self.keeps = isinstance(problem, PythonProblem), True
         n = min(_SHARDS, self.n_examples)
         self.shards = list(itertools.pairwise(np.linspace(0, self.n_examples, n + 1).astype(int).tolist()))
@@ -93,10 +86,14 @@ class JointOracle:
         nothing = self.cache(1)
         self.recall(np.zeros(self.size), nothing, 1, 0)
 
-    def cache(self, capacity: int) -> PlaneCache:
-        """An empty cache."""
+    def oracle_of_examples(self, problem: Any, engine: str | Engine, rescaling: str) -> MaxOracle:
+        """Who answers for single examples."""
+        return oracle_of(problem, engine, rescaling=rescaling)
+
+    def cache(self, capacity: int) -> Arena:
+        """An empty cache of so many planes an example, beside the truth."""
         room = 8 * -(-self.n_examples // len(self.shards)) + 64
-        return PlaneCache.empty(self.n_examples, capacity, len(self.shards), room)
+        return Arena.empty(self.n_examples, 1 + capacity, room, len(self.shards), products=False)
 
     def flat(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         """A working vector as flat weights."""
@@ -111,100 +108,117 @@ class JointOracle:
         """Whether images are other vectors."""
         return False
 
-    def find(self, u: NDArray[np.float64], cache: PlaneCache, threads: int, now: int) -> tuple[JointPlane, PlaneCache]:
+    def find(self, u: NDArray[np.float64], cache: Arena, threads: int, now: int) -> tuple[MeanPlane, Arena]:
         """The plane of largest slope at u; the planes of its examples are in the cache afterwards, which may have moved."""
-        picks, hinges = np.full(self.n_examples, -1, np.int32), np.zeros(self.n_examples)
-        done = [begin for begin, _ in self.shards]
-        bounds = np.full(self.n_examples, np.nan)
+        turn = Turn.of(self.n_examples, now)
+        cache = self.ask(u, cache, turn, self.shards, threads, pausing=True)
+        plane = self.joint(cache, turn, threads)
+        return plane._replace(hinges=np.where(np.isnan(turn.bounds), turn.hinges, turn.bounds)), cache
+
+    def ask(
+        self,
+        u: NDArray[np.float64],
+        cache: Arena,
+        turn: Turn,
+        shards: Sequence[tuple[int, int]],
+        threads: int,
+        pausing: bool = False,
+    ) -> Arena:
+        """Put the planes of largest slope of some examples into the cache, a segment a shard; it may have moved afterwards."""
+        done = [begin for begin, _ in shards]
 
         def search(shard: int, _: int) -> None:
-            turn = Turn(now, shard, picks, hinges)
-            done[shard] = self.search(done[shard], self.shards[shard][1], u, cache, turn, bounds)
+            done[shard] = self.search(done[shard], shards[shard][1], u, cache, turn._replace(shard=shard))
 
-        left = list(range(len(self.shards)))
+        left = [shard for shard, (begin, end) in enumerate(shards) if begin < end]
         while left:
-            map_shards(search, [(shard, shard) for shard in left], 1 if self.sequential else threads, pausing=True)
-            left = [shard for shard in left if done[shard] < self.shards[shard][1]]
+            map_shards(search, [(shard, shard) for shard in left], 1 if self.sequential else threads, pausing)
+            left = [shard for shard in left if done[shard] < shards[shard][1]]
             if left:
-                cache = cache.with_room(self.shards, self.widest)
-        plane = self.joint(cache, picks, hinges, threads)
-        return plane._replace(hinges=np.where(np.isnan(bounds), hinges, bounds)), cache
+                cache = cache.with_room(0, self.widest, shards)
+        return cache
 
-    def recall(self, u: NDArray[np.float64], cache: PlaneCache, threads: int, now: int) -> JointPlane:
+    def recall(self, u: NDArray[np.float64], cache: Arena, threads: int, now: int) -> MeanPlane:
         """The best plane that the cache has for u."""
-        picks, hinges = np.full(self.n_examples, -1, np.int32), np.zeros(self.n_examples)
-        turn = Turn(now, 0, picks, hinges)
-        map_shards(lambda begin, end: self.look(u, cache, begin, end, turn), self.shards, threads)
-        return self.joint(cache, picks, hinges, threads)
+        turn = Turn.of(self.n_examples, now)
+        map_shards(lambda begin, end: self.pick(u, cache, begin, end, turn), self.shards, threads)
+        return self.joint(cache, turn, threads)
 
-    def joint(
-        self, cache: PlaneCache, picks: NDArray[np.int32], hinges: NDArray[np.float64], threads: int
-    ) -> JointPlane:
+    def joint(self, cache: Arena, turn: Turn, threads: int) -> MeanPlane:
         """The mean of the planes picked."""
         erase(self.out, threads)
-        ell = self.add(cache, picks, self.out, threads) / self.n_examples
-        return JointPlane(*nonzeros(self.out, 1.0 / self.n_examples, threads), ell, hinges)
+        ell = self.add(cache, turn.picks, self.out, threads) / self.n_examples
+        return MeanPlane(*nonzeros(self.out, 1.0 / self.n_examples, threads), ell, turn.hinges)
 
     # ------------------------------------------------------------------------------------------------ by kind of problem
 
     #: Entries that the next plane may have.
     widest = 1 << 16
 
-    def search(
-        self, first: int, end: int, u: NDArray[np.float64], cache: PlaneCache, turn: Turn, bounds: NDArray[np.float64]
-    ) -> int:
+    def search(self, first: int, end: int, u: NDArray[np.float64], cache: Arena, turn: Turn) -> int:
         """Ask about the examples from `first` to `end`, in a shard's segment; returns where that was full, or the end."""
         while first < end:
             chosen = np.arange(first, min(first + _BATCH, end))
             psi, ell = self.oracle.planes(u, chosen)
             self.widest = max(self.widest, int(psi.nnz))
-            rows = np.asarray(psi.indptr, np.int64), np.asarray(psi.indices, np.int64), np.asarray(psi.data, np.float64)
+            rows = np.asarray(psi.indptr, np.int64), np.asarray(psi.indices, np.int32), np.asarray(psi.data, np.float64)
             first += remember_rows(cache, chosen, Given(*rows, ell), u, turn)
             if first <= chosen[-1]:
                 break
         return first
 
-    def look(self, u: NDArray[np.float64], cache: PlaneCache, begin: int, end: int, turn: Turn) -> None:
+    def pick(self, u: NDArray[np.float64], cache: Arena, begin: int, end: int, turn: Turn) -> None:
         """Pick the best cached plane of some examples."""
         recall_rows(cache, u, begin, end, turn)
 
-    def add(self, cache: PlaneCache, picks: NDArray[np.int32], out: NDArray[np.float64], threads: int) -> float:
+    def add(self, cache: Arena, picks: NDArray[np.int32], out: NDArray[np.float64], threads: int) -> float:
         """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
         return float(add_rows(cache, self.weight, picks, out))
 
-    def rows(
-        self, cache: PlaneCache, chosen: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """The first cached plane of each example chosen: where each begins, coordinates and values, and constants."""
-        starts = np.concatenate([[0], np.cumsum(cache.size[chosen, 0])])
-        places = np.arange(starts[-1]) + np.repeat(cache.start[chosen, 0] - starts[:-1], np.diff(starts))
-        return starts, cache.key[places], cache.value[places], cache.ell[chosen, 0]
+    def rows(self, cache: Arena, chosen: NDArray[np.int64]) -> Given:
+        """The first cached plane of each example chosen, in coordinates of working vectors."""
+        at = cache.first[chosen] + 1
+        starts = np.concatenate([[0], np.cumsum(cache.size[at])])
+        places = np.arange(starts[-1]) + np.repeat(cache.start[at] - starts[:-1], np.diff(starts))
+        return Given(starts, cache.entry[places], cache.value[places], cache.ell[at])
 
 
 class GraphJointOracle(JointOracle):
-    """The joint oracle of factor graphs."""
+    """The joint oracle of factor graphs.
 
-    oracle: FactorGraphOracle
+    Of binary and multi-class problems, without a cache, one pass over the rows finds and sums the planes: a few instructions a
+    state are all there is to do, and what serves any graph would take ten times as long.
+
+    Where the variables' rows are known by a kernel alone, the identity stands in the place of the features: the weights of a row
+    *are* its scores then, and a plane of such weights has the coefficients of the rows. The oracle is asked at Z = K A, and answers
+    in coefficients.
+    """
+
+    oracle: GraphOracle
 
     def __init__(self, problem: FactorGraphs, engine: str | Engine = "auto", rescaling: str = "margin") -> None:
-        self.problem = problem
+        kernel = problem.variable_features
+        self.kernel = kernel if isinstance(kernel, KernelFeatures) else None
+        if self.kernel is not None:
+            identity = sp.eye_array(self.kernel.shape[0], format="csr")
+            problem = problem.with_variable_features(Features(identity, "the identity"))
+        self.problem, self.single = problem, self.kernel is None and is_single(problem)
         features = problem.variable_features.arrays
         w_v, w_f = problem.working_weights()
         self.shapes = w_v.shape, w_f.shape
-        self.blocks = np.array([w_v.shape[1], w_v.shape[1] + w_f.shape[1]])
         self.widest = 2 * int(problem.arrays.largest.buffer)
         # Entries of the features in the columns before each, so that threads can share them evenly.
         entries = features.indices if len(features.indptr) > 1 else np.arange(w_v.shape[0])
         self.used = np.concatenate([[0], np.cumsum(np.bincount(entries, minlength=w_v.shape[0]))])
         super().__init__(problem, engine, rescaling)
-        asked = self.oracle.graph.engine
-        self.sequential = bool(getattr(asked, "sequential", isinstance(asked, LinearProgram)))
-        nothing = self.cache(1)
-        oracle = self.oracle.graph.compiled or NOTHING_GIVEN
-        none, turn = np.empty(0, np.int64), Turn(0, 0, np.empty(0, np.int32), np.empty(0))
-        with self.oracle.graph.workspace() as work:
-            u = self.split(np.zeros(self.size))
-            remember(problem.batch, *u, oracle, work, nothing, self.blocks, none, turn)
+        self.sequential = self.oracle.sequential
+        with self.oracle.workspace() as work:
+            u, oracle = self.split(np.zeros(self.size)), self.oracle.compiled or NOTHING_GIVEN
+            remember(problem.batch, *u, oracle, work, self.cache(1), np.empty(0, np.int64), Turn.of(0))
+
+    def oracle_of_examples(self, problem: FactorGraphs, engine: str | Engine, rescaling: str) -> GraphOracle:
+        """Who answers for single examples."""
+        return (GraphOracle if rescaling == "margin" else SlackOracle)(problem, engine)
 
     def split(self, vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weights of variables and of factors in a working vector, as views."""
@@ -216,72 +230,42 @@ class GraphJointOracle(JointOracle):
         w_v, w_f = self.split(vector)
         return np.concatenate([w_v.T.ravel(), w_f.T.ravel()])
 
-    def search(
-        self, first: int, end: int, u: NDArray[np.float64], cache: PlaneCache, turn: Turn, bounds: NDArray[np.float64]
-    ) -> int:
+    def search(self, first: int, end: int, u: NDArray[np.float64], cache: Arena, turn: Turn) -> int:
         """Ask about the examples from `first` to `end`, in a shard's segment; returns where that was full, or the end."""
         w_v, w_f = self.split(u)
         for chosen, oracle, known in self.oracle.answers(w_v, w_f, first, end):
-            with self.oracle.graph.workspace() as work:
-                first += remember(self.problem.batch, w_v, w_f, oracle, work, cache, self.blocks, chosen, turn)
+            with self.oracle.workspace() as work:
+                first += remember(self.problem.batch, w_v, w_f, oracle, work, cache, chosen, turn)
             if known is not None:
-                bounds[chosen] = known
+                turn.bounds[chosen] = known
             if first <= chosen[-1]:
                 break
         return first
 
-    def look(self, u: NDArray[np.float64], cache: PlaneCache, begin: int, end: int, turn: Turn) -> None:
+    def pick(self, u: NDArray[np.float64], cache: Arena, begin: int, end: int, turn: Turn) -> None:
         """Pick the best cached plane of some examples."""
-        recall(self.problem.batch, *self.split(u), cache, self.blocks, begin, end, turn)
+        recall(self.problem.batch, *self.split(u), cache, begin, end, turn)
 
-    def add(self, cache: PlaneCache, picks: NDArray[np.int32], out: NDArray[np.float64], threads: int) -> float:
+    def add(self, cache: Arena, picks: NDArray[np.int32], out: NDArray[np.float64], threads: int) -> float:
         """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
         # Threads share the columns, not the examples: every entry of the sum is added up in the order of the examples.
         cuts = np.searchsorted(self.used, np.arange(threads + 1) * (self.used[-1] / threads)).tolist()
         cuts[0], cuts[-1] = 0, self.shapes[0][0]
 
         def sum_of(low: int, high: int) -> float:
-            return float(add_planes(self.problem.batch, cache, self.blocks, picks, *self.split(out), low, high))
+            return float(add_planes(self.problem.batch, cache, picks, *self.split(out), low, high))
 
         return map_shards(sum_of, list(itertools.pairwise(sorted(set(cuts)))), threads)[0]
 
-    def rows(
-        self, cache: PlaneCache, chosen: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """The first cached plane of each example chosen: where each begins, coordinates and values, and constants."""
-        starts, shapes = np.zeros(len(chosen) + 1, np.int64), np.array(self.shapes, np.int64)
-        for _ in range(2):
-            # Counted first, written then.
-            indices, values = np.empty(starts[-1], np.int64), np.empty(starts[-1])
-            write_planes(self.problem.batch, cache, self.blocks, shapes, chosen, starts, indices, values)
-        # An example that reads a row twice has its coordinates twice.
-        psi = sp.csr_array((values, indices, starts), (len(chosen), self.size))
-        psi.sum_duplicates()
-        return psi.indptr.astype(np.int64), psi.indices.astype(np.int64), psi.data, cache.ell[chosen, 0]
+    def rows(self, cache: Arena, chosen: NDArray[np.int64]) -> Given:
+        """The first cached plane of each example chosen, in coordinates of working vectors."""
+        found = super().rows(cache, chosen)
+        psi = rows_of_planes(self.problem, chosen, found, working=True)
+        return Given(psi.indptr.astype(np.int64), psi.indices.astype(np.int32), psi.data, found.ell)
 
-
-class SingleJointOracle(GraphJointOracle):
-    """The joint oracle of binary and multi-class problems: without a cache, one pass over the rows finds and sums the planes.
-
-    A few instructions a state are all there is to do, and what serves any graph would take ten times as long.
-    """
-
-    @staticmethod
-    def serves(problem: FactorGraphs) -> bool:
-        """Whether every example is one variable with nothing but learned scores, all of one kind, that reads its first row."""
-        a = problem.arrays
-        return (
-            problem.example_factors[-1] == 0
-            and problem.example_variables[-1] == problem.n_examples
-            and len(problem.structures) == 1
-            and problem.structures[0].variable_rows[0] == 0
-            and len(a.variable_scores) == 0
-            and not a.variable_fixed.any()
-        )
-
-    def find(self, u: NDArray[np.float64], cache: PlaneCache, threads: int, now: int) -> tuple[JointPlane, PlaneCache]:
+    def find(self, u: NDArray[np.float64], cache: Arena, threads: int, now: int) -> tuple[MeanPlane, Arena]:
         """The plane of largest slope at u."""
-        if self.keeps or self.oracle.graph.compiled is None:
+        if not self.single or self.keeps or self.oracle.compiled is None:
             return super().find(u, cache, threads, now)
         a, hinges = self.problem.arrays, np.empty(self.n_examples)
         start = a.variable_kinds[a.variables[0].template].start
@@ -297,40 +281,36 @@ class SingleJointOracle(GraphJointOracle):
         for more, psi in map_shards(sum_of, self.oracle.shards, threads, pausing=True):
             ell += more
             self.out += psi
-        plane = JointPlane(*nonzeros(self.out, 1.0 / self.n_examples, threads), ell / self.n_examples, hinges)
+        plane = MeanPlane(*nonzeros(self.out, 1.0 / self.n_examples, threads), ell / self.n_examples, hinges)
         return plane, cache
-
-
-class KernelJointOracle(GraphJointOracle):
-    """The joint oracle of factor graphs whose variables' rows are known by a kernel alone.
-
-    With the identity in the place of the features, the weights of a row *are* its scores, and a plane of such weights has the
-    coefficients of the rows: the oracle is asked at Z = K A, and answers in coefficients.
-    """
-
-    def __init__(self, problem: FactorGraphs, engine: str | Engine = "auto", rescaling: str = "margin") -> None:
-        features = problem.variable_features
-        assert isinstance(features, KernelFeatures)
-        self.kernel, n = features, features.shape[0]
-        identity = Features(sp.eye_array(n, format="csr"), "the identity")
-        super().__init__(problem.with_variable_features(identity), engine, rescaling)
 
     @property
     def has_images(self) -> bool:
-        """Images are scores."""
-        return True
+        """With a kernel images are scores."""
+        return self.kernel is not None
 
     def image(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         """K times the coefficients; weights of factors stay as they are."""
+        if self.kernel is None:
+            return vector
         a_v, a_f = self.split(vector)
         return np.concatenate([np.asarray(self.kernel.times(a_v)).ravel(), a_f.ravel()])
 
 
+def is_single(problem: FactorGraphs) -> bool:
+    """Whether every example is one variable with nothing but learned scores, all of one kind, that reads its first row."""
+    a = problem.arrays
+    return bool(
+        problem.example_factors[-1] == 0
+        and problem.example_variables[-1] == problem.n_examples
+        and len(problem.structures) == 1
+        and problem.structures[0].variable_rows[0] == 0
+        and len(a.variable_scores) == 0
+        and not a.variable_fixed.any()
+    )
+
+
 def joint_oracle(problem: Any, engine: str | Engine = "auto", rescaling: str = "margin") -> JointOracle:
     """The joint oracle of a problem."""
-    if not isinstance(problem, FactorGraphs):
-        return JointOracle(problem, engine, rescaling)
-    if isinstance(problem.variable_features, KernelFeatures):
-        return KernelJointOracle(problem, engine, rescaling)
-    kind = SingleJointOracle if SingleJointOracle.serves(problem) else GraphJointOracle
+    kind = GraphJointOracle if isinstance(problem, FactorGraphs) else JointOracle
     return kind(problem, engine, rescaling)

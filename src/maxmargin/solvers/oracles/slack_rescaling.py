@@ -39,7 +39,7 @@ from maxmargin.solvers.oracles.graph_oracle import GraphOracle, write_planes
 
 #: Labelings of an example up to which all are tried.
 _FEW = 4096
-#: Factor between two lambdas while the bracket is looked for, and most questions.
+#: Factor between two lambdas until the bracket is found, and most questions.
 _STRETCH, _MOST = 4.0, 60
 #: Relative difference of two scores that is rounding.
 _ROUNDING = 1e-10
@@ -48,9 +48,10 @@ _ROUNDING = 1e-10
 class SlackOracle(GraphOracle):
     """An engine as a max-oracle for slack rescaling."""
 
-    def __init__(self, problem: FactorGraphs, chosen: str | Engine = "auto") -> None:
+    def __init__(self, problem: FactorGraphs, chosen: str | Engine = "auto", loss_augmented: bool = True) -> None:
         few = not problem.has_structured and bool(joint_states(problem).max() <= _FEW)
-        super().__init__(problem, "exhaustive" if few and isinstance(chosen, str) and chosen == "auto" else chosen)
+        by_itself = few and isinstance(chosen, str) and chosen == "auto"
+        super().__init__(problem, Exhaustive() if by_itself else chosen, loss_augmented)
         # An engine of another type is asked, whatever it calls itself.
         self.all = few and type(self.engine) is Exhaustive
         if self.all:

@@ -1,1 +1,1 @@
-"""Planes that are kept: arena, cache and working set, the quadratic programme over them, and long vectors."""
+"""Planes that are kept: arena and working set, the mean plane, the quadratic programme over planes, and long vectors."""

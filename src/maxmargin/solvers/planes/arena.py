@@ -1,22 +1,26 @@
-"""Planes: the labelings that block-coordinate Frank-Wolfe has found for each example, and the step over them.
+"""Planes that are kept: the labelings found for each example, in one arena; and the block step over them.
 
-Example m has a *block* of the dual: a distribution alpha_m over its planes (statistics.py), of which the first is always the
-truth, psi = 0 and ell = 0. With kappa_m = weight_m / (lam M),
+Block-coordinate Frank-Wolfe and n-slack cutting planes keep planes with masses, and the cache of one-slack cutting planes keeps
+them without. Example m has a *block* of the dual: a distribution alpha_m over its planes (statistics.py), of which the first is
+always the truth, psi = 0 and ell = 0. With kappa_m = weight_m / (lam M),
 
     w = sum_m kappa_m sum_a alpha_m(a) psi_a,       f = 1/M sum_m weight_m alpha_m . ell_m - lam/2 |w|^2
     v_a = ell_a - w . psi_a                         the slope of f along a, but for weight_m / M
     v_a -= kappa_m t (psi_a . (psi_b - psi_c))      when mass t moves from plane c to plane b
 
-so with the Gram matrix of its planes a block is improved in numbers of its own, and w is written once at the end. Planes are
-kept as sparse statistics: memory is what labelings take, not examples times dimension.
+so with the inner products of its planes a block is improved in numbers of its own, and w is written once at the end.
 
-`PlaneStore` has room for a fixed number of planes an example, and one arena for their entries. A plane without mass may be
-replaced, the longest unused first. If all planes of an example have mass, its block is crowded: nothing is added, and the store
-is asked to grow.
+An example has a range of *slots*, `capacity` of them from `first` on, one for each plane, and where inner products are kept a
+square of so many rows and columns of them. Planes are sparse: entries are coordinates and values, coordinates of the example's
+statistics or of the weights, whichever the user of the arena has. Entries stand in segments, one for each shard of examples, so
+that threads can add planes side by side. A plane without mass may be replaced, the longest unused first. If all planes of an
+example have mass, it is crowded: nothing is added, and `with_capacity` makes more slots for it. Memory is what the planes take, not
+examples times the most that one of them has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,137 +37,293 @@ INNER, STEPS = 0.05, 100
 CACHED_PASSES = 20
 #: Mass below this is rounding, and counts as none.
 _NO_MASS = 1e-15
+# `taken`: slots and products in use, abandoned ones included; the most slots of an example.
+_SLOTS, _PRODUCTS, _MOST = range(3)
 
 
-class PlaneStore(Struct):
-    """The planes of M examples, at most A each."""
+class Arena(Struct):
+    """The planes of M examples."""
 
-    #: (M,): planes in use.
+    #: (M,): planes in use, where the slots begin, how many there are, where the inner products begin.
     n_planes: NDArray[np.int32]
-    #: (M, A): mass, constant, where the entries begin, how many there are, the visit that last had use for it.
+    first: NDArray[np.int64]
+    capacity: NDArray[np.int32]
+    square: NDArray[np.int64]
+    #: By slot: mass, constant, where the entries begin, how many there are, the time of the last use.
     alpha: NDArray[np.float64]
     ell: NDArray[np.float64]
     start: NDArray[np.int64]
     size: NDArray[np.int32]
     used: NDArray[np.int32]
-    #: (M, A, A): psi_a . psi_b.
-    gram: NDArray[np.float64]
-    #: The arena: statistics coordinate and value of each entry.
+    #: psi_a . psi_b, square after square; empty where they are not kept.
+    products: NDArray[np.float64]
+    taken: NDArray[np.int64]
+    #: Coordinate and value of each entry; (S + 1,) and (S,): where the segments begin, how far they are filled, dropped planes
+    #: included.
     entry: NDArray[np.int32]
     value: NDArray[np.float64]
-    #: (1,): entries of the arena in use, dropped planes included.
+    segment: NDArray[np.int64]
     filled: NDArray[np.int64]
 
     @classmethod
-    def empty(cls, n: int, capacity: int, room: int) -> PlaneStore:
-        """Every block at the truth."""
-        shape = (n, capacity)
-        alpha = np.zeros(shape)
-        alpha[:, 0] = 1.0
+    def empty(cls, n: int, capacity: int, room: int, n_shards: int = 1, products: bool = True) -> Arena:
+        """Every example has the truth alone; `capacity` slots an example, and room for some entries in each segment."""
+        slots, squares, segment = n * capacity, n * capacity**2 if products else 0, np.arange(n_shards + 1) * room
+        first = np.arange(n) * capacity
+        alpha = np.zeros(slots)
+        alpha[first] = 1.0
         return cls(
-            np.ones(n, np.int32), alpha, np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.int32),
-            np.zeros(shape, np.int32), np.zeros((n, capacity, capacity)), np.empty(room, np.int32), np.empty(room),
-            np.zeros(1, np.int64),
+            np.ones(n, np.int32), first, np.full(n, capacity, np.int32), np.arange(n) * (squares // max(n, 1)),
+            alpha, np.zeros(slots), np.zeros(slots, np.int64), np.zeros(slots, np.int32), np.zeros(slots, np.int32),
+            np.zeros(squares), np.array([slots, squares, capacity]), np.empty(n_shards * room, np.int32),
+            np.empty(n_shards * room), segment, segment[:-1].copy(),
         )  # fmt: skip
 
     @property
-    def capacity(self) -> int:
-        """Planes that an example may have."""
-        return int(self.alpha.shape[1])
+    def most(self) -> int:
+        """Planes that an example may have without more slots, at most."""
+        return int(self.taken[_MOST])
+
+    @property
+    def n_kept(self) -> int:
+        """Planes of all examples, without those of the truth."""
+        return int(self.n_planes.sum()) - len(self.n_planes)
+
+    @property
+    def n_support(self) -> int:
+        """Planes with mass, without those of the truth."""
+        return int(np.count_nonzero(self.alpha)) - int(np.count_nonzero(self.alpha[self.first]))
 
     @property
     def nbytes(self) -> int:
         """Bytes in all."""
         return int(sum(array.nbytes for array in self))
 
-    def with_room(self, room: int) -> PlaneStore:
-        """The same planes, without the entries of dropped ones, in an arena with space for `room` more."""
-        live = np.arange(self.capacity) < self.n_planes[:, None]
-        size = np.where(live, self.size, 0).astype(np.int64)
-        n = int(size.sum())
-        index, value = np.empty(n + room, np.int32), np.empty(n + room)
-        start = np.zeros_like(self.start)
-        _compact(self.start, size, self.entry, self.value, start, index, value)
-        return self._replace(start=start, entry=index, value=value, filled=np.array([n], np.int64))
+    def shrink(self, share: float) -> None:
+        """Leave a share of the mass of every plane but the truth, which gets the rest."""
+        self.alpha[:] *= share
+        self.alpha[self.first] += 1.0 - share
 
-    def with_capacity(self, capacity: int) -> PlaneStore:
-        """The same planes, with space for more in each block."""
-        grown = PlaneStore.empty(len(self.n_planes), capacity, 0)
-        old = self.capacity
-        for name in ("alpha", "ell", "start", "size", "used"):
-            getattr(grown, name)[:, :old] = getattr(self, name)
-        grown.gram[:, :old, :old] = self.gram
-        return grown._replace(n_planes=self.n_planes, entry=self.entry, value=self.value, filled=self.filled)
+    def with_room(self, least: int, more: int, shards: Sequence[tuple[int, int]] | None = None) -> Arena:
+        """The same planes, without the entries of dropped ones, and room for more in every segment.
+
+        That is half of what was filled, at least `least`, and `more` beside it. `shards` are the examples of each segment.
+        """
+        shards = [(0, len(self.n_planes))] if shards is None else shards
+        filled, begins = self.filled - self.segment[:-1], np.array([begin for begin, _ in shards])
+        live = np.zeros(len(shards), np.int64)
+        _count_entries(self, begins, np.array([end for _, end in shards]), live)
+        segment = np.concatenate([[0], np.cumsum(live + np.maximum(least, filled // 2) + more)])
+        made = self._replace(
+            start=np.zeros_like(self.start), entry=np.empty(segment[-1], np.int32), value=np.empty(segment[-1]),
+            segment=segment, filled=segment[:-1].copy(),
+        )  # fmt: skip
+        for shard, (begin, end) in enumerate(shards):
+            _compact(self, made, shard, begin, end)
+        return made
+
+    def with_capacity(self, crowded: NDArray[np.int64]) -> Arena:
+        """The same planes, with twice as many slots for some examples."""
+        wanted = self.capacity.astype(np.int64)
+        wanted[crowded] *= 2
+        squares = len(self.products) > 0
+        more = [int(wanted[crowded].sum()), int((wanted[crowded] ** 2).sum()) if squares else 0]
+        made, moving = self, crowded
+        if self.taken[_SLOTS] + more[0] > len(self.ell) or self.taken[_PRODUCTS] + more[1] > len(self.products):
+            # All move, in their order; where only some are crowded, others will be soon.
+            n, moving = int(wanted.sum()), np.arange(len(wanted))
+            n_products = int((wanted**2).sum()) if squares else 0
+            if len(crowded) < len(wanted):
+                n, n_products = n + n // 2, n_products + n_products // 2
+            made = self._replace(
+                first=self.first.copy(), capacity=self.capacity.copy(), square=self.square.copy(), alpha=np.zeros(n),
+                ell=np.zeros(n), start=np.zeros(n, np.int64), size=np.zeros(n, np.int32), used=np.zeros(n, np.int32),
+                products=np.zeros(n_products), taken=np.array([0, 0, self.most]),
+            )  # fmt: skip
+        _move_slots(self, made, moving, wanted)
+        return made
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
 @kernel
-def _compact(start: Any, size: Any, index: Any, value: Any, new_start: Any, new_index: Any, new_value: Any) -> None:
-    at = 0
-    for m in range(size.shape[0]):
-        for a in range(size.shape[1]):
-            new_start[m, a] = at
-            for e in range(start[m, a], start[m, a] + size[m, a]):
-                new_index[at] = index[e]
-                new_value[at] = value[e]
+def _count_entries(planes: Any, begins: Any, ends: Any, counts: Any) -> None:
+    """Entries of the planes of each shard."""
+    n_planes, first, size = planes.n_planes, planes.first, planes.size
+    for shard in range(len(counts)):
+        for m in range(begins[shard], ends[shard]):
+            for a in range(first[m], first[m] + n_planes[m]):
+                counts[shard] += size[a]
+
+
+@kernel
+def _compact(old: Any, new: Any, shard: int, begin: int, end: int) -> None:
+    """Copy the entries of some examples to the beginning of a segment."""
+    n_planes, first, size, start, entry, value = old.n_planes, old.first, old.size, old.start, old.entry, old.value
+    new_start, new_entry, new_value = new.start, new.entry, new.value
+    at = new.segment[shard]
+    for m in range(begin, end):
+        for a in range(first[m], first[m] + n_planes[m]):
+            new_start[a] = at
+            for e in range(start[a], start[a] + size[a]):
+                new_entry[at], new_value[at] = entry[e], value[e]
                 at += 1
+    new.filled[shard] = at
+
+
+@kernel
+def _move_slots(old: Any, new: Any, examples: Any, wanted: Any) -> None:
+    """Move the slots of some examples to the end of those taken; old and new may be one arena."""
+    taken, squares = new.taken, len(old.products) > 0
+    for m in examples:
+        at, to, n, width = old.first[m], taken[_SLOTS], old.n_planes[m], wanted[m]
+        for a in range(n):
+            new.alpha[to + a], new.ell[to + a], new.used[to + a] = old.alpha[at + a], old.ell[at + a], old.used[at + a]
+            new.start[to + a], new.size[to + a] = old.start[at + a], old.size[at + a]
+            # Slots that are left behind have no mass.
+            old.alpha[at + a] = 0.0
+        if squares:
+            for a in range(n):
+                row, new_row = old.square[m] + a * old.capacity[m], taken[_PRODUCTS] + a * width
+                for b in range(n):
+                    new.products[new_row + b] = old.products[row + b]
+            new.square[m] = taken[_PRODUCTS]
+            taken[_PRODUCTS] += width * width
+        new.first[m], new.capacity[m] = to, width
+        taken[_SLOTS] += width
+        taken[_MOST] = max(taken[_MOST], width)
+
+
+@kernel
+def drop_unused(planes: Any, before: int) -> None:
+    """Drop the planes without mass whose last use was before some time; the others of an example move up."""
+    alpha, ell, start, size, used, products = (
+        planes.alpha, planes.ell, planes.start, planes.size, planes.used, planes.products,
+    )  # fmt: skip
+    kept = np.empty(most_planes(planes), np.int64)
+    for m in range(len(planes.n_planes)):
+        first, square, width, n = planes.first[m], planes.square[m], planes.capacity[m], 1
+        kept[0] = 0
+        for a in range(1, planes.n_planes[m]):
+            if alpha[first + a] > 0.0 or used[first + a] >= before:
+                kept[n] = a
+                n += 1
+        if n == planes.n_planes[m]:
+            continue
+        for k in range(1, n):
+            a, to = first + kept[k], first + k
+            mass, alpha[a] = alpha[a], 0.0
+            alpha[to], ell[to], start[to], size[to], used[to] = mass, ell[a], start[a], size[a], used[a]
+        for k in range(n):
+            for q in range(n):
+                products[square + k * width + q] = products[square + kept[k] * width + kept[q]]
+        planes.n_planes[m] = n
 
 
 @inner
-def plane_slopes(store: Any, m: int, z: Any, v: Any) -> tuple[float, float]:
-    """v_a of all planes of block m; returns their mean under alpha and the largest."""
+def most_planes(planes: Any) -> int:
+    """The most slots of an example."""
+    return int(planes.taken[_MOST])
+
+
+@inner
+def plane_slopes(planes: Any, m: int, z: Any, v: Any, among: Any = None) -> tuple[float, float]:
+    """v_a of all planes of block m, or of those `among` some, and -inf of the others; returns their mean and the largest."""
     alpha, ell, start, size, index, value = (
-        store.alpha, store.ell, store.start, store.size, store.entry, store.value,
+        planes.alpha, planes.ell, planes.start, planes.size, planes.entry, planes.value,
     )  # fmt: skip
-    mean, top = 0.0, -np.inf
-    for a in range(store.n_planes[m]):
-        slope = ell[m, a]
-        for e in range(start[m, a], start[m, a] + size[m, a]):
+    mean, top, first = 0.0, -np.inf, planes.first[m]
+    for a in range(planes.n_planes[m]):
+        s = first + a
+        if among is not None:  # noqa: SIM102 (alone, so that Numba leaves it out)
+            if not among[s]:
+                v[a] = -np.inf
+                continue
+        slope = ell[s]
+        for e in range(start[s], start[s] + size[s]):
             slope -= value[e] * z[index[e]]
         v[a] = slope
-        mean += alpha[m, a] * slope
+        mean += alpha[s] * slope
         top = max(top, slope)
     return mean, top
 
 
 @inner
-def free_slot(store: Any, m: int) -> int:
-    """Where the next plane of block m may go, or -1 if the block is crowded."""
-    alpha, used, count = store.alpha, store.used, store.n_planes[m]
-    if count < alpha.shape[1]:
+def free_slot(planes: Any, m: int) -> int:
+    """Where the next plane of example m may go, or -1 if it is crowded."""
+    alpha, used, first, count = planes.alpha, planes.used, planes.first[m], planes.n_planes[m]
+    if count < planes.capacity[m]:
         return int(count)
     chosen = -1
     for a in range(1, count):
-        if alpha[m, a] == 0.0 and (chosen < 0 or used[m, a] < used[m, chosen]):
+        if alpha[first + a] == 0.0 and (chosen < 0 or used[first + a] < used[first + chosen]):
             chosen = a
     return chosen
 
 
 @inner
-def add_plane(store: Any, m: int, slot: int, new_ell: float, begin: int, n: int, u: Any) -> None:
-    """Put the plane whose n entries begin at `begin` into a slot; u is K times the plane, for its Gram row."""
-    count, ell, start, size, gram, index, value = (
-        store.n_planes, store.ell, store.start, store.size, store.gram, store.entry, store.value,
-    )  # fmt: skip
-    ell[m, slot], start[m, slot], size[m, slot], store.alpha[m, slot] = new_ell, begin, n, 0.0
-    count[m] = max(count[m], slot + 1)
-    for a in range(count[m]):
-        product = 0.0
-        for e in range(start[m, a], start[m, a] + size[m, a]):
-            product += value[e] * u[index[e]]
-        gram[m, a, slot] = product
-        gram[m, slot, a] = product
+def equal_plane(planes: Any, m: int, ell: float, n: int, index: Any, value: Any) -> int:
+    """Which plane of example m has these entries, or -1."""
+    entries, values, ells, size, first = planes.entry, planes.value, planes.ell, planes.size, planes.first[m]
+    for a in range(1, planes.n_planes[m]):
+        if size[first + a] == n and ells[first + a] == ell:
+            same, at = True, planes.start[first + a]
+            for e in range(n):
+                if entries[at + e] != index[e] or values[at + e] != value[e]:
+                    same = False
+                    break
+            if same:
+                return a
+    return -1
 
 
 @inner
-def improve_block(store: Any, m: int, kappa: float, v: Any, moved: Any, tol: float, max_steps: int) -> float:
+def put_plane(planes: Any, shard: int, m: int, slot: int, ell: float, n: int) -> None:
+    """Make a plane of the n entries after those that a segment has, without mass."""
+    at, begin = planes.first[m] + slot, planes.filled[shard]
+    planes.alpha[at], planes.ell[at], planes.start[at], planes.size[at] = 0.0, ell, begin, n
+    planes.n_planes[m] = max(planes.n_planes[m], slot + 1)
+    planes.filled[shard] = begin + n
+
+
+@inner
+def keep_plane(planes: Any, shard: int, now: int, m: int, ell: float, n: int, index: Any, value: Any) -> int:
+    """Keep a plane of n entries, once, in the place of one that may be replaced; returns its slot, -1 if its segment is full."""
+    slot = equal_plane(planes, m, ell, n, index, value)
+    if slot < 0:
+        begin, entries, values = planes.filled[shard], planes.entry, planes.value
+        if begin + n > planes.segment[shard + 1]:
+            return -1
+        slot = free_slot(planes, m)
+        for e in range(n):
+            entries[begin + e], values[begin + e] = index[e], value[e]
+        put_plane(planes, shard, m, slot, ell, n)
+    planes.used[planes.first[m] + slot] = now
+    return int(slot)
+
+
+@inner
+def add_products(planes: Any, m: int, slot: int, u: Any) -> None:
+    """The inner products of a new plane with all planes of example m; u is K times it, in the coordinates of the entries."""
+    start, size, index, value, products = planes.start, planes.size, planes.entry, planes.value, planes.products
+    first, width, square = planes.first[m], planes.capacity[m], planes.square[m]
+    for a in range(planes.n_planes[m]):
+        product = 0.0
+        for e in range(start[first + a], start[first + a] + size[first + a]):
+            product += value[e] * u[index[e]]
+        products[square + a * width + slot] = product
+        products[square + slot * width + a] = product
+
+
+@inner
+def improve_block(planes: Any, m: int, kappa: float, v: Any, moved: Any, tol: float, max_steps: int) -> float:
     """Pairwise steps: move mass from the worst plane that has some to the best, as far as f grows, until they differ by tol.
 
     `moved` gets the change of alpha; returns the gain in f, but for weight_m / M.
     """
-    n, alpha, gram = store.n_planes[m], store.alpha, store.gram
+    n, first, width, square = planes.n_planes[m], planes.first[m], planes.capacity[m], planes.square[m]
+    alpha, products = planes.alpha, planes.products
     gain = 0.0
     for a in range(n):
         moved[a] = 0.0
@@ -172,65 +332,117 @@ def improve_block(store: Any, m: int, kappa: float, v: Any, moved: Any, tol: flo
         for a in range(n):
             if v[a] > v[best]:
                 best = a
-            if alpha[m, a] > 0.0 and (worst < 0 or v[a] < v[worst]):
+            if alpha[first + a] > 0.0 and (worst < 0 or v[a] < v[worst]):
                 worst = a
         slope = v[best] - v[worst]
         if not slope > tol:
             break
-        curvature = kappa * (gram[m, best, best] + gram[m, worst, worst] - 2.0 * gram[m, best, worst])
-        step = alpha[m, worst]
+        at_best, at_worst = square + best * width, square + worst * width
+        curvature = kappa * (products[at_best + best] + products[at_worst + worst] - 2.0 * products[at_best + worst])
+        mass = alpha[first + worst]
+        step = mass
         if curvature * step > slope:
             step = slope / curvature
-        left = alpha[m, worst] - step
+        left = mass - step
         if left <= _NO_MASS:
-            step, left = alpha[m, worst], 0.0
-        alpha[m, worst] = left
-        alpha[m, best] += step
+            step, left = mass, 0.0
+        alpha[first + worst] = left
+        alpha[first + best] += step
         moved[worst] -= step
         moved[best] += step
         gain += step * (slope - 0.5 * curvature * step)
         for a in range(n):
-            v[a] -= kappa * step * (gram[m, a, best] - gram[m, a, worst])
+            v[a] -= kappa * step * (products[at_best + a] - products[at_worst + a])
     return gain
 
 
 @inner
-def write_change(batch: Any, store: Any, m: int, moved: Any, change: Any, kappa: float, w_v: Any, w_f: Any) -> None:
+def mark_used(planes: Any, m: int, now: int) -> None:
+    """Write the time at the planes of example m that have mass."""
+    alpha, used, first = planes.alpha, planes.used, planes.first[m]
+    for a in range(first, first + planes.n_planes[m]):
+        if alpha[a] > 0.0:
+            used[a] = now
+
+
+@inner
+def add_combination(planes: Any, m: int, masses: Any, scale: float, out: Any) -> None:
+    """Add scale sum_a masses(a) psi_a to out, in the coordinates of the entries."""
+    start, size, index, value, first = planes.start, planes.size, planes.entry, planes.value, planes.first[m]
+    for a in range(planes.n_planes[m]):
+        if masses[a] != 0.0:
+            for e in range(start[first + a], start[first + a] + size[first + a]):
+                out[index[e]] += scale * masses[a] * value[e]
+
+
+# ------------------------------------------------------------------------------------- planes in statistics coordinates
+
+
+@inner
+def write_change(batch: Any, planes: Any, m: int, moved: Any, change: Any, kappa: float, w_v: Any, w_f: Any) -> None:
     """W += kappa sum_a moved(a) psi_a; `change` is zero, and is so again afterwards."""
-    n, start, size, index, value = store.n_planes[m], store.start, store.size, store.entry, store.value
-    for a in range(n):
-        if moved[a] != 0.0:
-            for e in range(start[m, a], start[m, a] + size[m, a]):
-                change[index[e]] += moved[a] * value[e]
+    start, size, index, first = planes.start, planes.size, planes.entry, planes.first[m]
+    add_combination(planes, m, moved, 1.0, change)
     add_example(batch, m, change, kappa, w_v, w_f)
-    for a in range(n):
+    for a in range(planes.n_planes[m]):
         if moved[a] != 0.0:
-            for e in range(start[m, a], start[m, a] + size[m, a]):
+            for e in range(start[first + a], start[first + a] + size[first + a]):
                 change[index[e]] = 0.0
 
 
 @kernel
-def weights_of_planes(batch: Any, store: Any, scale: float, w_v: Any, w_f: Any) -> float:
+def weights_of_planes(batch: Any, planes: Any, scale: float, w_v: Any, w_f: Any) -> float:
     """Make w afresh from the planes, scale = 1 / (lam M); returns sum_m weight_m alpha_m . ell_m."""
-    alpha, ell, weight = store.alpha, store.ell, batch.graphs.weight
-    change, mass = np.zeros(2 * batch.factors.at), np.empty(alpha.shape[1])
+    alpha, ell, weight = planes.alpha, planes.ell, batch.graphs.weight
+    change = np.zeros(2 * batch.factors.at)
     w_v[:] = 0.0
     w_f[:] = 0.0
     total = 0.0
     for m in range(len(weight)):
-        linear = 0.0
-        for a in range(store.n_planes[m]):
-            mass[a] = alpha[m, a]
-            linear += alpha[m, a] * ell[m, a]
+        linear, first, n = 0.0, planes.first[m], planes.n_planes[m]
+        for a in range(first, first + n):
+            linear += alpha[a] * ell[a]
         total += weight[m] * linear
-        write_change(batch, store, m, mass, change, scale * weight[m], w_v, w_f)
+        write_change(batch, planes, m, alpha[first : first + n], change, scale * weight[m], w_v, w_f)
     return total
 
 
 @kernel
-def add_moves(batch: Any, store: Any, order: Any, moved: Any, scale: float, w_v: Any, w_f: Any) -> None:
+def add_moves(batch: Any, planes: Any, order: Any, moved: Any, scale: float, w_v: Any, w_f: Any) -> None:
     """W += sum over the examples of what their moves of mass do."""
     weight, change = batch.graphs.weight, np.zeros(2 * batch.factors.at)
     for k in range(len(order)):
         m = order[k]
-        write_change(batch, store, m, moved[k], change, scale * weight[m], w_v, w_f)
+        write_change(batch, planes, m, moved[k], change, scale * weight[m], w_v, w_f)
+
+
+# ------------------------------------------------------------------------------------- planes in coordinates of the weights
+
+
+@inner
+def add_flat_products(planes: Any, m: int, slot: int, dense: Any) -> None:
+    """`add_products` of a plane in coordinates of the weights; `dense` is zero, and is so again afterwards."""
+    at, index, value = planes.first[m] + slot, planes.entry, planes.value
+    begin, end = planes.start[at], planes.start[at] + planes.size[at]
+    for e in range(begin, end):
+        dense[index[e]] = value[e]
+    add_products(planes, m, slot, dense)
+    for e in range(begin, end):
+        dense[index[e]] = 0.0
+
+
+@kernel
+def flat_weights_of_planes(planes: Any, weight: Any, scale: float, w: Any) -> float:
+    """Make w afresh from the planes, scale = 1 / (lam M); returns sum_m weight_m alpha_m . ell_m."""
+    alpha, ell, start, size, index, value = (
+        planes.alpha, planes.ell, planes.start, planes.size, planes.entry, planes.value,
+    )  # fmt: skip
+    w[:] = 0.0
+    total = 0.0
+    for m in range(len(weight)):
+        for a in range(planes.first[m], planes.first[m] + planes.n_planes[m]):
+            if alpha[a] > 0.0:
+                total += weight[m] * alpha[a] * ell[a]
+                for e in range(start[a], start[a] + size[a]):
+                    w[index[e]] += scale * weight[m] * alpha[a] * value[e]
+    return total
