@@ -15,7 +15,8 @@ dual is solved where w is, one example's simplex at a time, by the block step of
 the weights. Examples whose slopes agree are left out until the gaps of all are measured again. Examples are visited in random
 order: in that of a file whose neighbours are alike, each visit undoes the one before, and the gaps seen on the way are a hundredth
 of those at one w (the first 50,000 rows of covtype: more than 500 sweeps in the place of 8). For the same reason only gaps that are
-measured at one w say how precise the masses are.
+measured at one w say how precise the masses are. Until the next measurement, planes without mass whose slopes were below the mean
+of their example are left out, too (704 words of OCR letters: 5.4 s of the processor in the place of 7.7).
 
 Precision is managed: epsilon begins at a quarter of the largest loss and is quartered when a sweep adds next to nothing, until tol
 is reached; the programme is solved to a share of it. A batch is at least a twentieth of all constraints, since the programme takes
