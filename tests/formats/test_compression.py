@@ -105,5 +105,5 @@ def test_what_unpacks_to_little_has_no_limit(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there are no such devices here")
 def test_devices_are_no_files():
-    with pytest.raises(DataError, match="no regular file"):
+    with pytest.raises(DataError, match="neither a regular file nor a pipe"):
         open_text("/dev/zero")
