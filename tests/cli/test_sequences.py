@@ -72,7 +72,13 @@ def refused(capsys, code, sentence, *line):
 
 
 def test_the_same_model_as_from_arrays(folder, tmp_path, capsys):
-    for name, options in (("toy.hmm", ()), ("toy.hmm.gz", ()), ("toy.dat", ()), ("toy.dat", ("--format", "svmhmm")), ("toy.npz", ())):
+    for name, options in (
+        ("toy.hmm", ()),
+        ("toy.hmm.gz", ()),
+        ("toy.dat", ()),
+        ("toy.dat", ("--format", "svmhmm")),
+        ("toy.npz", ()),
+    ):
         line = ["train", folder / name, "-C", "10", "--quiet", "-o", tmp_path / f"{name}.mm", *options]
         found = answer(capsys, *line)
         assert (found["task"], found["n_examples"], found["n_features"]) == ("chain", 20, 3)

@@ -50,7 +50,10 @@ _FORMATS = {
     ".npz": "npz",
 }
 #: What DATA is, for ``--help``.
-DATA_HELP = ".arff, .svm, .libsvm, .txt, .dat, .hmm, .conll, .conllu, .mrg, .ptb, .brackets, .zip or .npz file; - is the standard input"
+DATA_HELP = (
+    ".arff, .svm, .libsvm, .txt, .dat, .hmm, .conll, .conllu, .mrg, .ptb, .brackets, .zip or .npz file; "
+    "- is the standard input"
+)
 #: What files are called in sentences about how they were recognised.
 _TITLES = {"libsvm": "SVM-light's and LIBSVM's text", "svm-hmm": "SVM-hmm's text"}
 _CLASSES = ("binary", "multi-class")
@@ -165,7 +168,9 @@ def read_data(path: str, args: argparse.Namespace, model: Any = None) -> Dataset
                 raise DataError(f"{path} holds numbers, but the model was trained on words or named features.")
             return _READERS[kind](path, args, model)
         except DataError as error:
-            raise DataError(f"{error}{recognised}") from error
+            if not recognised:
+                raise
+            raise DataError(f"{error}{recognised}", example=error.example) from error
 
 
 def _check_options(path: str, kind: str, args: argparse.Namespace, model: Any) -> None:

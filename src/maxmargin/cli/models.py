@@ -129,7 +129,11 @@ def exit_code(results: list[Any]) -> int:
     if "INTERRUPTED" in statuses:
         by = last_stop()
         how = "Interrupted" if by == signal.SIGINT else f"Stopped by {by.name}"
-        say(f"{how}; this is the best certified model so far.")
+        # There is a message if the weights are of a run on part of the data.
+        uncertified = next(
+            (result.message for result in results if result.certificate == "none" and result.message), ""
+        )
+        say(uncertified.replace("Interrupted", how, 1) or f"{how}; this is the best certified model so far.")
         return 128 + int(by)
     return DONE if statuses == {"CONVERGED"} else NOT_CONVERGED
 

@@ -38,7 +38,6 @@ ENGINES = (
     "trees",
 )
 OBJECTIVES = ("margin", "log")
-LOSSES = ("hamming", "fraction", "count", "zero-one", "brackets")
 EDGES = ("full", "tree", "none")
 EDGE_WEIGHTS = ("full", "potts")
 #: What ``--scale`` may be, for the estimators' parameter of that name.

@@ -67,7 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--solver",
-        type=one_of("solver", ("auto", *names.SOLVERS)),
         metavar="NAME",
         help=f"auto, {', '.join(names.SOLVERS)} (default: auto)",
     )
@@ -79,7 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--inference",
-        type=one_of("inference engine", ("auto", *names.ENGINES)),
         metavar="NAME",
         help=f"auto, {', '.join(names.ENGINES)} (default: auto)",
     )
@@ -117,7 +115,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--loss",
-        type=one_of("loss", names.LOSSES),
         metavar="NAME",
         help="hamming (wrong labels over the mean number of labels; the default), fraction (of each example's labels), count, or "
         "zero-one (binary, multi-class); of a parser brackets (the default) or zero-one",
