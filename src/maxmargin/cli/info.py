@@ -55,13 +55,9 @@ def _text(value: Any, digits: int = 6) -> str:
 def _path_table(path: list[dict[str, Any]]) -> list[str]:
     """The values of C that were tried, a line each."""
     head = ("C", "held-out loss", "gap", "passes", "seconds")
-    rows = [head, *([_text(value, 4) for value in one.values()] for one in path)]
-    return [
-        "  ".join(
-            f"{cell:>{len(name)}}" if k else f"{cell:>8}" for k, (name, cell) in enumerate(zip(head, row, strict=True))
-        )
-        for row in rows
-    ]
+    rows = [head, *([_text(value, 3) for value in one.values()] for one in path)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 def _installation() -> dict[str, Any]:

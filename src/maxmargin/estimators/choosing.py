@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from maxmargin import jit
 from maxmargin.inference import Engine, batches
 from maxmargin.problems import FactorGraphs
+from maxmargin.solvers.core.monitor import OnTheWay
 from maxmargin.solvers.core.result import Result, Status
 from maxmargin.solvers.core.sampling import seed_of
 
@@ -198,7 +199,8 @@ class _Path:
         self, estimator: Any, solver: Any, problem: Any, engine: Engine | None, parts: list[NDArray[np.int64]], state: Any,
         monitor: Any,
     ) -> None:  # fmt: skip
-        self.estimator, self.solver, self.monitor = estimator, solver, monitor
+        self.estimator, self.solver = estimator, solver
+        self.monitor = None if monitor is None else OnTheWay(monitor, "choosing C")
         weight = problem.arrays.weight if isinstance(problem, FactorGraphs) else problem.weight
         self.parts = []
         for held in parts:
