@@ -262,7 +262,10 @@ class ParseForests:
 
     def _check_options(self, underivable: str) -> None:
         if self.loss not in LOSSES:
-            raise OptionError(f'There is no loss {self.loss!r}; for parsing use "brackets" or "zero-one".')
+            raise OptionError(
+                f'There is no loss {self.loss!r}; for parsing use "brackets" or "zero-one".'
+                + did_you_mean(self.loss, LOSSES)
+            )
         if not (np.isfinite(self.scale) and self.scale > 0.0):
             raise OptionError(f"scale={self.scale!r} is not possible; it must be a finite number above 0.")
         if underivable not in ("raise", "skip"):
