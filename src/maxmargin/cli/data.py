@@ -334,7 +334,7 @@ def _read_conll(path: str, args: argparse.Namespace, model: Any) -> Dataset:
         sentences, tags = read_conll(path, args.comment, True, word, tag)
     else:
         # There may be a tag in the last column, or none.
-        sentences, _ = read_conll(path, args.comment, False, word)
+        sentences = columns if args.word_column is None else read_conll(path, args.comment, False, word)[0]
         tags = []
         if len(sentences[0][0]) == len(names) + 1:
             tags = [[row[-1] for row in rows] for rows in sentences]

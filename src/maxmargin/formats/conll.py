@@ -70,7 +70,7 @@ def read_conll(
     with _open(path) as stream:
         for number, line in enumerate(stream, start=1):
             # Other scripts have spaces that belong to a word, such as the one that is not to be broken.
-            columns = line.split() if line.isascii() else [word for word in _SPACES.split(line.rstrip("\n")) if word]
+            columns = line.split() if line.isascii() else [piece for piece in _SPACES.split(line.rstrip("\n")) if piece]
             if not columns:
                 if sentences[-1]:
                     sentences.append([])
