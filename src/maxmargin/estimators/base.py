@@ -41,6 +41,7 @@ from maxmargin.problems import FactorGraphs, Features
 from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.problems.losses import LOSSES
 from maxmargin.solvers import SOLVERS, make_solver
+from maxmargin.solvers.core.monitor import OnTheWay
 from maxmargin.solvers.core.result import Result, Status
 
 #: What `objective` may be.
@@ -454,7 +455,8 @@ def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine 
         if isinstance(estimator.C, str) and state is not None and hasattr(estimator, "C_"):
             choice = Choice(estimator.C_, "as chosen by the fit before, from which this one starts", state=state)
         elif isinstance(estimator.C, str):
-            choice = choose_C(estimator, solver, problem, engine, state, monitor)
+            quiet = None if monitor is None else OnTheWay(monitor, "choosing C")
+            choice = choose_C(estimator, solver, problem, engine, state, quiet)
         else:
             choice = Choice(float(estimator.C), "as asked", state=state)
         state = choice.state

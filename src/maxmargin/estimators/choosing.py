@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from maxmargin import jit
 from maxmargin.inference import Engine, batches
 from maxmargin.problems import FactorGraphs
-from maxmargin.solvers.core.monitor import OnTheWay
 from maxmargin.solvers.core.result import Result, Status
 from maxmargin.solvers.core.sampling import seed_of
 
@@ -199,8 +198,7 @@ class _Path:
         self, estimator: Any, solver: Any, problem: Any, engine: Engine | None, parts: list[NDArray[np.int64]], state: Any,
         monitor: Any,
     ) -> None:  # fmt: skip
-        self.estimator, self.solver = estimator, solver
-        self.monitor = None if monitor is None else OnTheWay(monitor, "choosing C")
+        self.estimator, self.solver, self.monitor = estimator, solver, monitor
         weight = problem.arrays.weight if isinstance(problem, FactorGraphs) else problem.weight
         self.parts = []
         for held in parts:
