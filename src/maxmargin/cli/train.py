@@ -38,6 +38,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("data", metavar="DATA", nargs="?", help="training data; without it, the demonstration")
     add_data_options(parser, training=True)
+    _add_task_options(parser)
+    _add_model_options(parser)
+    parser.add_argument(
+        "--tol", type=float, metavar="T", help="certified gap at which to stop, in units of the loss (default: 0.001)"
+    )
+    parser.add_argument("--max-passes", type=int, metavar="N", help="most passes over the data (default: 1000)")
+    parser.add_argument("--max-seconds", type=float, metavar="S", help="most seconds of training (default: no limit)")
+    parser.add_argument("--no-intercept", action="store_true", default=None, help="no constant feature")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the solver (default: 0)")
+    parser.add_argument("--test", metavar="DATA", help="evaluate on this data afterwards")
+    parser.add_argument("-o", "--output", metavar="FILE", help="save the model there, such as model.mm")
+    parser.add_argument("--plot", metavar="FILE", help="save a picture of the convergence there, such as gap.png")
+    parser.add_argument("--json", action="store_true", help="one JSON object on the standard output")
+    parser.add_argument("--quiet", action="store_true", help="no progress on the standard error")
+
+
+def _add_task_options(parser: argparse.ArgumentParser) -> None:
+    """Options of one task each."""
     parser.add_argument(
         "--edges",
         type=one_of("set of edges", names.EDGES),
@@ -65,6 +83,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unparsable", choices=("stop", "skip"), help="at a tree that the rules do not derive (parser; default: stop)"
     )
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Options that say what is trained, and by which algorithm."""
     parser.add_argument(
         "--solver",
         metavar="NAME",
@@ -119,18 +141,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="hamming (wrong labels over the mean number of labels; the default), fraction (of each example's labels), count, or "
         "zero-one (binary, multi-class); of a parser brackets (the default) or zero-one",
     )
-    parser.add_argument(
-        "--tol", type=float, metavar="T", help="certified gap at which to stop, in units of the loss (default: 0.001)"
-    )
-    parser.add_argument("--max-passes", type=int, metavar="N", help="most passes over the data (default: 1000)")
-    parser.add_argument("--max-seconds", type=float, metavar="S", help="most seconds of training (default: no limit)")
-    parser.add_argument("--no-intercept", action="store_true", default=None, help="no constant feature")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of the solver (default: 0)")
-    parser.add_argument("--test", metavar="DATA", help="evaluate on this data afterwards")
-    parser.add_argument("-o", "--output", metavar="FILE", help="save the model there, such as model.mm")
-    parser.add_argument("--plot", metavar="FILE", help="save a picture of the convergence there, such as gap.png")
-    parser.add_argument("--json", action="store_true", help="one JSON object on the standard output")
-    parser.add_argument("--quiet", action="store_true", help="no progress on the standard error")
 
 
 def run(args: argparse.Namespace) -> int:
