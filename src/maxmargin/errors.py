@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """The known name nearest to one that is not known, as a question that begins with a space; "" if none is near."""
+    from difflib import get_close_matches
+
+    # Numbers are near by their values, not by their digits.
+    if str(name).lstrip("+-").replace(".", "", 1).isdigit():
+        return ""
+    # Small and capital letters are not a difference, nor is the mark between two words.
+    spelled = {str(one).lower().replace("_", "-"): one for one in known}
+    nearest = get_close_matches(str(name).lower().replace("_", "-"), spelled, n=1)
+    return f' Did you mean "{spelled[nearest[0]]}"?' if nearest else ""
+
 
 class MaxMarginError(Exception):
     """Base of all errors raised on purpose by this library.

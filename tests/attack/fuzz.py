@@ -70,6 +70,11 @@ SPARSE = b"""@relation toy
 XML = b"""<?xml version="1.0" encoding="utf-8"?>
 <labels xmlns="http://mulan.sourceforge.net/labels">
 <label name="l1"/><label name="l2"/></labels>"""
+CONLLU = (
+    b"# a\n1-2\tdont"
+    + b"\t_" * 8
+    + b"\n1\tdo\tdo\tAUX\tVB\t_\t0\troot\t_\t_\n2\tnot\tnot\tPART\tRB\t_\t1\tadvmod\t_\t_\n\n"
+)
 CONLL = "the DT B-NP\ncat NN I-NP\n\nsits VB O\nna\u00efve JJ O\n".encode()
 TREES = b"( (S (NP-SBJ (DT the) (NN dog)) (VP (VBZ barks) (-NONE- *))))\n(S (A a) (B b))\n(X (Y (Z z)))\n"
 
@@ -98,7 +103,7 @@ def seeds() -> dict[str, bytes]:
     }  # fmt: skip
     found = {
         "svmlight": SVM, "multilabel": MULTI, "svm-hmm": HMM, "arff-dense": DENSE, "arff-sparse": SPARSE, "xml": XML,
-        "conll": CONLL, "trees": TREES, "trees-zip": zipped.getvalue(), "conll-zip": zipped_words.getvalue(),
+        "conllu": CONLLU, "conll": CONLL, "trees": TREES, "trees-zip": zipped.getvalue(), "conll-zip": zipped_words.getvalue(),
         "npz-rows": _npz(False, X=X, y=y, classes=np.array(["a", "b", "c"]), split=y % 2),
         "npz-labels": _npz(True, X=X, y=np.eye(3, dtype=int)[y]),
         "npz-sequences": _npz(True, X=X, y=y, sequence_ptr=np.array([0, 2, 6])),
@@ -343,6 +348,8 @@ def read(kind: str, path: str, folder: str) -> None:
         if not os.path.exists(arff):
             Path(arff).write_bytes(SPARSE)
         formats.read_mulan(arff, xml=path)
+    elif kind == "conllu":
+        formats.read_conllu(path)
     elif kind.startswith("conll"):
         formats.read_conll(path)
     elif kind.startswith("trees"):

@@ -139,6 +139,8 @@ def test_json_is_one_object_and_nothing_else(folder, capsys):
         "--edges",
         "none",
         "--no-intercept",
+        "-C",
+        "1",
         "--test",
         str(folder / "toy.svm"),
     ]
@@ -199,11 +201,16 @@ def test_interrupted_in_the_middle(folder, tmp_path, capsys, monkeypatch):
         Solver, "solve", lambda self, problem, **options: solve(self, problem, **(options | {"monitor": CtrlC()}))
     )
     path = tmp_path / "a.mm"
-    assert run(["train", str(folder / "toy.arff"), "--tol", "0", "-o", str(path)]) == 130
+    assert run(["train", str(folder / "toy.arff"), "-C", "1", "--tol", "0", "-o", str(path)]) == 130
     out, err = capsys.readouterr()
     assert f"Model saved to {path}." in out
     assert "Interrupted; this is the best certified model so far." in err
     assert np.isfinite(mm.load(path).result_.gap)
+    # While C is being chosen nothing is certified, and nothing says so.
+    assert run(["train", str(folder / "toy.arff"), "--tol", "0", "-o", str(path)]) == 130
+    assert "best certified" not in (err := capsys.readouterr().err)
+    assert "Interrupted while C was being chosen" in err
+    assert mm.load(path).result_.certificate == "none"
 
 
 def test_interrupted_before_there_is_a_model(folder, capsys, monkeypatch):
@@ -236,7 +243,7 @@ def test_signals_keep_the_best_model(folder, tmp_path, capsys, monkeypatch, name
         Solver, "solve", lambda self, problem, **options: solve(self, problem, **(options | {"monitor": Killed()}))
     )
     path = tmp_path / "a.mm"
-    assert run(["train", str(folder / "toy.arff"), "--tol", "0", "-o", str(path)]) == code
+    assert run(["train", str(folder / "toy.arff"), "-C", "1", "--tol", "0", "-o", str(path)]) == code
     err = capsys.readouterr().err
     how = "Interrupted" if name == "SIGINT" else f"Stopped by {name}"
     assert f"{how}; this is the best certified model so far." in err

@@ -72,7 +72,13 @@ def refused(capsys, code, sentence, *line):
 
 
 def test_the_same_model_as_from_arrays(folder, tmp_path, capsys):
-    for name, options in (("toy.hmm", ()), ("toy.hmm.gz", ()), ("toy.dat", ("--format", "svm-hmm")), ("toy.npz", ())):
+    for name, options in (
+        ("toy.hmm", ()),
+        ("toy.hmm.gz", ()),
+        ("toy.dat", ()),
+        ("toy.dat", ("--format", "svmhmm")),
+        ("toy.npz", ()),
+    ):
         line = ["train", folder / name, "-C", "10", "--quiet", "-o", tmp_path / f"{name}.mm", *options]
         found = answer(capsys, *line)
         assert (found["task"], found["n_examples"], found["n_features"]) == ("chain", 20, 3)
@@ -141,7 +147,9 @@ def test_bad_files(folder, tmp_path, capsys):
     (tmp_path / "wide.hmm").write_text("1 qid:1 4:1\n")
     refused(capsys, 3, r"line 1: the index 4 is out of range; expected 1 to 3", "predict", folder / "toy.mm",
             tmp_path / "wide.hmm")  # fmt: skip
-    refused(capsys, 3, "the ending says nothing about the format", "train", folder / "toy.dat")
+    (tmp_path / "toy.xyz").write_text("1 1:1\n")
+    refused(capsys, 3, "the ending says nothing about the format, nor does 'qid:' in its first line", "train",
+            tmp_path / "toy.xyz")  # fmt: skip
     refused(capsys, 3, "toy.hmm: this is not an npz file", "train", folder / "toy.hmm", "--format", "npz")
     refused(capsys, 2, "holds chain data, but --task is binary", "train", folder / "toy.hmm", "--task", "binary")
     assert run(["train", str(folder / "toy.hmm"), "--format", "xls"]) == 2

@@ -341,7 +341,7 @@ def test_checkpoints(kind, tmp_path):
     resumed = kind(max_passes=8, checkpoint=tmp_path / "a", **options).fit(X, y)
     np.testing.assert_array_equal(resumed.result_.weights, whole.result_.weights)
     np.testing.assert_array_equal(resumed.dual_coef_, whole.dual_coef_)
-    with pytest.raises(OptionError, match="belongs to another solver, data set or setting"):
+    with pytest.raises(OptionError, match="belongs to another run: the data differs"):
         kind(max_passes=8, checkpoint=tmp_path / "a", **(options | {"gamma": 2.0})).fit(X, y)
 
 

@@ -1,15 +1,23 @@
 """Compressed files are recognised by content, and every way to be unreadable is a sentence."""
 
 import bz2
+import contextlib
 import gzip
+import io
 import lzma
 import os
+import threading
+import zipfile
 import zlib
 
+import numpy as np
 import pytest
 
 from maxmargin.errors import DataError
-from maxmargin.formats.compression import open_binary, open_text
+from maxmargin.formats import compression, read_conll, read_svm_hmm, read_svmlight_classes
+from maxmargin.formats.compression import keeping, open_binary, open_text
+from maxmargin.formats.npz import read_npz
+from maxmargin.parsing.treebank import read_trees
 
 TEXT = "".join(f"line {i} {i * i % 977} ä\n" for i in range(40_000))
 COMPRESSORS = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "plain": lambda data: data}
@@ -105,5 +113,108 @@ def test_what_unpacks_to_little_has_no_limit(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there are no such devices here")
 def test_devices_are_no_files():
-    with pytest.raises(DataError, match="no regular file"):
+    with pytest.raises(DataError, match="neither a regular file nor a pipe"):
         open_text("/dev/zero")
+
+
+# ------------------------------------------------------------------------------------------------- pipes
+
+
+needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
+
+
+@contextlib.contextmanager
+def piped(path, content):
+    """A named pipe into which a thread writes."""
+    os.mkfifo(path)
+
+    def write():
+        # A reader may go away early.
+        with contextlib.suppress(BrokenPipeError):
+            path.write_bytes(content)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    yield path
+    writer.join()
+
+
+class Input:
+    """A standard input."""
+
+    def __init__(self, content):
+        self.buffer = io.BytesIO(content)
+
+
+@needs_pipes
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_named_pipes(tmp_path, kind):
+    content = b"one\ntwo\n" * 20_000
+    with piped(tmp_path / "pipe", COMPRESSORS[kind](content)) as path, open_binary(path) as stream:
+        assert stream.read() == content
+
+
+@pytest.mark.parametrize("kind", COMPRESSORS)
+def test_standard_input(monkeypatch, kind):
+    monkeypatch.setattr("sys.stdin", Input(COMPRESSORS[kind]("caf\u00e9\n".encode())))
+    with open_text("-") as stream:
+        assert stream.read() == "caf\u00e9\n"
+
+
+def test_no_standard_input(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(DataError, match="The file - cannot be opened: the standard input is closed"):
+        open_text("-")
+
+
+@needs_pipes
+def test_pipes_have_limits(tmp_path, monkeypatch):
+    monkeypatch.setattr(compression, "MOST_PIPED", 1 << 20)
+    with (
+        piped(tmp_path / "long", b"x" * (3 << 20)) as path,
+        pytest.raises(DataError, match="more than 1048576 bytes came"),
+    ):
+        open_text(path)
+    # The same limit as for files: bytes that unpack to very many.
+    with (
+        piped(tmp_path / "bomb", bomb("bz2", 128)) as path,
+        open_binary(path) as stream,
+        pytest.raises(DataError, match="unpacks to more than 67108864 bytes"),
+    ):
+        for _ in stream:
+            pass
+
+
+@needs_pipes
+def test_what_is_kept_can_be_opened_again(tmp_path, monkeypatch):
+    with piped(tmp_path / "pipe", b"once") as path, keeping(path), keeping(path):
+        for _ in range(3):
+            with open_binary(path) as stream:
+                assert stream.read() == b"once"
+    monkeypatch.setattr("sys.stdin", Input(b"again"))
+    with keeping("-"):
+        assert [open_binary("-").read() for _ in range(2)] == [b"again", b"again"]
+    assert open_binary("-").read() == b""
+    # Files are read as ever, and what is not there is found by who opens it.
+    with keeping(tmp_path / "none"), pytest.raises(DataError, match="none cannot be opened: No such file"):
+        open_binary(tmp_path / "none")
+
+
+@needs_pipes
+def test_readers_take_pipes(tmp_path):
+    stored = io.BytesIO()
+    np.savez(stored, X=np.eye(2), y=np.arange(2))
+    with piped(tmp_path / "a.npz", stored.getvalue()) as path:
+        assert read_npz(path, ["y"])["y"].tolist() == [0, 1]
+    with piped(tmp_path / "a.svm", b"1 1:1\n-1 2:1\n") as path:
+        assert read_svmlight_classes(path).y.tolist() == [1, -1]
+    with piped(tmp_path / "a.hmm", b"1 qid:1 1:1\n") as path:
+        assert read_svm_hmm(path).tags.tolist() == [1]
+    with piped(tmp_path / "a.conll", b"a A\n") as path:
+        assert read_conll(path) == ([[("a",)]], [["A"]])
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.writestr("a.mrg", "(S (N a))")
+    for content in (b"(S (N a))", archive.getvalue()):
+        with piped(tmp_path / f"trees{len(content)}", content) as path:
+            assert [str(tree) for tree in read_trees(path)] == ["(S (N a))"]

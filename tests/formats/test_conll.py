@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from maxmargin.errors import DataError
+from maxmargin.errors import DataError, OptionError
 from maxmargin.formats.conll import conll_text, read_conll, write_conll
 
 GOOD = """\
@@ -49,6 +49,39 @@ def test_comments(tmp_path):
     assert read_conll(path, comment="# ") == ([[("a",), ("b",), ("#c",)]], [["A", "B", "C"]])
     with pytest.raises(DataError, match=r"line 2: 2 columns found, but line 1 has 6\."):
         read_conll(path)
+
+
+NUMBERED = "1 The the DT B-NP x\n2 dog dog NN I-NP y\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "tags"),
+    [
+        ({}, [("1", "The", "the", "DT", "B-NP"), ("2", "dog", "dog", "NN", "I-NP")], ["x", "y"]),
+        ({"word_column": 2, "tag_column": 5}, [("The", "the", "DT"), ("dog", "dog", "NN")], ["B-NP", "I-NP"]),
+        ({"word_column": "2", "tag_column": "-2"}, [("The", "the", "DT"), ("dog", "dog", "NN")], ["B-NP", "I-NP"]),
+        ({"word_column": -5, "tag_column": 3}, [("The",), ("dog",)], ["the", "dog"]),
+        ({"word_column": 5, "tag_column": 2}, [("B-NP", "the", "DT"), ("I-NP", "dog", "NN")], ["The", "dog"]),
+        ({"word_column": 4, "tagged": False}, [("DT", "B-NP", "x"), ("NN", "I-NP", "y")], None),
+    ],
+)
+def test_columns_by_number(tmp_path, options, words, tags):
+    assert read_conll(write(tmp_path, NUMBERED), **options) == ([words], [] if tags is None else [tags])
+
+
+def test_columns_that_are_not_there(tmp_path):
+    path = write(tmp_path, "\n" + NUMBERED)
+    with pytest.raises(DataError, match=r"set.conll, line 2: 6 columns found, but tag_column is 7\."):
+        read_conll(path, tag_column=7)
+    with pytest.raises(DataError, match=r"set.conll, line 2: 6 columns found, but word_column is -7\."):
+        read_conll(path, word_column=-7)
+    with pytest.raises(OptionError, match=r"word_column=6 and tag_column=-1 are the same of 6 columns\."):
+        read_conll(path, word_column=6)
+    for wrong in ("FORM", 0, True, 1.0, "1.0", None, ""):
+        with pytest.raises(OptionError, match=r"word_column=.* is not possible"):
+            read_conll(path, word_column=wrong)
+    with pytest.raises(OptionError, match="comment='' is not possible"):
+        read_conll(path, comment="")
 
 
 def test_compressed(tmp_path):

@@ -177,7 +177,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(solver, tmp_path):
     np.testing.assert_array_equal(rest.weights, whole.weights)
     assert (rest.primal, rest.dual) == (whole.primal, whole.dual)
     other, _ = both(3, n=12)
-    with pytest.raises(OptionError, match="belongs to another solver, data set or setting"):
+    with pytest.raises(OptionError, match="belongs to another run: the data differs"):
         solver.solve(other, 10.0, tol=0.0, max_passes=9, checkpoint=tmp_path / "state")
 
 

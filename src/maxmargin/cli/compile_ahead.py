@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from maxmargin.cli.exits import DONE, INTERRUPTED, PROCESS_LOST, print_json, say
-from maxmargin.cli.names import SOLVERS, TASKS
+from maxmargin.cli.names import SOLVERS, TASKS, one_of
 from maxmargin.signals import StopSignal
 
 SUMMARY = "compile kernels ahead, for a container image or a shared machine"
@@ -25,15 +25,14 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    # The empty list is what older versions of argparse compare with the choices where no task is named.
     parser.add_argument(
-        "tasks", metavar="TASK", nargs="*", choices=(*TASKS, []), help=f"by default all: {', '.join(TASKS)}"
+        "tasks", metavar="TASK", nargs="*", type=one_of("task", TASKS), help=f"by default all: {', '.join(TASKS)}"
     )
     parser.add_argument(
         "--solver",
         metavar="NAME",
         action="append",
-        choices=("all", *SOLVERS),
+        type=one_of("solver", ("all", *SOLVERS)),
         help="a solver beside the default one of each task; may be repeated; 'all' takes long",
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="processes; by default one for each core")

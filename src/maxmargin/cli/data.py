@@ -3,9 +3,12 @@
 Conventions
 -----------
 The ending decides, unless ``--format`` does: ``.arff`` is Mulan, ``.svm``, ``.libsvm`` and ``.txt`` are LIBSVM's text, ``.hmm`` is
-SVM-hmm's, ``.conll`` has words in columns, ``.mrg``, ``.ptb`` and ``.brackets`` have trees, each also with ``.gz``, ``.xz`` or
-``.bz2`` after it; ``.zip`` has trees in its members ``.mrg``; ``.npz`` holds graphs (`formats.graphs`), or sequences or rows
-(`cli.arrays`). Labels go by their names.
+SVM-hmm's, ``.conll`` has words in columns, ``.conllu`` is CoNLL-U, ``.mrg``, ``.ptb`` and ``.brackets`` have trees, each also with
+``.gz``, ``.xz`` or ``.bz2`` after it; ``.zip`` has trees in its members ``.mrg``; ``.npz`` holds graphs (`formats.graphs`), or
+sequences or rows (`cli.arrays`). Labels go by their names.
+
+Text of LIBSVM's kind, and text with the ending ``.dat`` or one that says nothing, is SVM-hmm's if its first example has ``qid:``;
+other ``.dat`` is LIBSVM's. ``-`` is the standard input, which needs ``--format``.
 
 What a file holds says its task, if neither ``--task`` nor a model does: LIBSVM's text with one label on every line, and an npz
 with one label a row, are binary or multi-class, by the number of labels.
@@ -23,8 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from maxmargin.cli.names import TASKS
-from maxmargin.errors import DataError, OptionError
+from maxmargin.cli.names import FEATURES, FORMATS, TASKS, one_of
+from maxmargin.errors import DataError, OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from maxmargin.features import TextFeatures
@@ -37,7 +40,9 @@ _FORMATS = {
     ".libsvm": "libsvm",
     ".txt": "libsvm",
     ".hmm": "svm-hmm",
+    ".dat": "libsvm",
     ".conll": "conll",
+    ".conllu": "conllu",
     ".mrg": "trees",
     ".ptb": "trees",
     ".brackets": "trees",
@@ -45,8 +50,14 @@ _FORMATS = {
     ".npz": "npz",
 }
 #: What DATA is, for ``--help``.
-DATA_HELP = ".arff, .svm, .libsvm, .txt, .hmm, .conll, .mrg, .ptb, .brackets, .zip or .npz file"
+DATA_HELP = (
+    ".arff, .svm, .libsvm, .txt, .dat, .hmm, .conll, .conllu, .mrg, .ptb, .brackets, .zip or .npz file; "
+    "- is the standard input"
+)
+#: What files are called in sentences about how they were recognised.
+_TITLES = {"libsvm": "SVM-light's and LIBSVM's text", "svm-hmm": "SVM-hmm's text"}
 _CLASSES = ("binary", "multi-class")
+_WORDS = ("conll", "conllu")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +71,7 @@ class Dataset:
     targets: Any
     feature_names: list[str] | None
     format: str
-    #: Words in columns: all columns of each sentence, as the file has them.
+    #: Words in columns: all columns of each sentence, as the file has them; of CoNLL-U, the lines of the file.
     columns: Any = None
     #: Parameters that an estimator needs to be trained on this.
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -71,7 +82,11 @@ class Dataset:
     def labelled(self) -> Dataset:
         """The same, after a look whether there are labels."""
         if self.targets is None:
-            missing = {"conll": "a column of tags is", "sentences": "trees are"}.get(self.format, "the array 'y' is")
+            missing = {
+                "conll": "a column of tags is",
+                "conllu": "the column of tags holds nothing but '_', which says that they are",
+                "sentences": "trees are",
+            }.get(self.format, "the array 'y' is")
             raise DataError(f"{self.path} has no labels to compare with: {missing} missing.")
         return self
 
@@ -91,8 +106,27 @@ class NamedColumns:
 
 def add_data_options(parser: argparse.ArgumentParser, training: bool = False) -> None:
     """Options that say how to read data; with some that only training needs, since a model knows the rest."""
-    parser.add_argument("--task", choices=TASKS, help="by default guessed from the data")
-    parser.add_argument("--format", choices=sorted(_READERS), help="of the data files (default: by their ending)")
+    parser.add_argument(
+        "--task",
+        type=one_of("task", TASKS),
+        metavar="TASK",
+        help=f"{', '.join(TASKS)} (default: guessed from the data)",
+    )
+    parser.add_argument(
+        "--format",
+        type=one_of("format", FORMATS),
+        metavar="FORMAT",
+        help=f"of the data files: {', '.join(sorted(set(FORMATS.values())))} (default: by their ending)",
+    )
+    parser.add_argument(
+        "--word-column",
+        metavar="COLUMN",
+        help="of .conll and .conllu: a number from 1, or from -1 for the last; of .conllu also a name (default: 1; FORM)",
+    )
+    parser.add_argument("--tag-column", metavar="COLUMN", help="the same, for the tags (default: -1; UPOS)")
+    parser.add_argument(
+        "--comment", metavar="PREFIX", help="of .conll and .conllu: leave out lines that begin so (default: none; #)"
+    )
     parser.add_argument(
         "--xml", metavar="FILE", help="Mulan XML that names the labels of an ARFF file (default: beside it)"
     )
@@ -103,8 +137,10 @@ def add_data_options(parser: argparse.ArgumentParser, training: bool = False) ->
     if training:
         parser.add_argument(
             "--features",
-            choices=("chunking", "tagging", "words"),
-            help="of words in columns (default: chunking with parts of speech between words and tags, else tagging)",
+            type=one_of("features", FEATURES),
+            metavar="NAME",
+            help=f"{', '.join(FEATURES)}: of words in columns (default: chunking with parts of speech between words and tags, else "
+            "tagging)",
         )
         parser.add_argument(
             "--max-words", type=int, metavar="N", help="train only on trees of at most N words (parser)"
@@ -122,18 +158,30 @@ def read_data(path: str, args: argparse.Namespace, model: Any = None) -> Dataset
     model : estimator, optional
         Its labels and features must be those of the file.
     """
-    kind = args.format or _kind(path)
-    if args.format is None and kind == "libsvm" and getattr(model, "task", None) == "parser":
-        kind = "sentences"
+    from maxmargin.formats.compression import keeping
+
+    with keeping(path):
+        kind, recognised = (args.format, "") if args.format is not None else _recognise(path, model)
+        _check_options(path, kind, args, model)
+        try:
+            if kind not in _WORDS and hasattr(model, "vectoriser_"):
+                raise DataError(f"{path} holds numbers, but the model was trained on words or named features.")
+            return _READERS[kind](path, args, model)
+        except DataError as error:
+            if not recognised:
+                raise
+            raise DataError(f"{error}{recognised}", example=error.example) from error
+
+
+def _check_options(path: str, kind: str, args: argparse.Namespace, model: Any) -> None:
+    """Refuse options that are for other data."""
     if model is not None and args.task not in (None, model.task):
         raise OptionError(f"--task is {args.task}, but the model is for the task {model.task}.")
-    if kind != "conll" and getattr(args, "features", None) is not None:
-        raise OptionError(f"--features is for words in columns, which {path} does not hold.")
+    for name in ("features", "word_column", "tag_column", "comment"):
+        if kind not in _WORDS and getattr(args, name, None) is not None:
+            raise OptionError(f"--{name.replace('_', '-')} is for words in columns, which {path} does not hold.")
     if kind != "trees" and getattr(args, "max_words", None) is not None:
         raise OptionError(f"--max-words is for trees, which {path} does not hold.")
-    if kind != "conll" and hasattr(model, "vectoriser_"):
-        raise DataError(f"{path} holds numbers, but the model was trained on words or named features.")
-    return _READERS[kind](path, args, model)
 
 
 def _task(path: str, found: str, possible: tuple[str, ...], args: argparse.Namespace, model: Any) -> str:
@@ -145,24 +193,43 @@ def _task(path: str, found: str, possible: tuple[str, ...], args: argparse.Names
     return str(args.task or (found if model is None else model.task))
 
 
-def _kind(path: str) -> str:
+def _recognise(path: str, model: Any) -> tuple[str, str]:
+    """The format, by the ending and, of text, by the first example; and a sentence for errors if the content decided."""
+    from maxmargin.formats.svmlight import first_query
+
+    if path == "-":
+        raise OptionError(
+            f"The standard input has no ending that says its format; say --format {'|'.join(sorted(_READERS))}."
+        )
+    ending = _ending(path)
+    kind = _FORMATS.get(ending, "")
+    if kind not in ("", "libsvm"):
+        return kind, ""
+    if kind and getattr(model, "task", None) == "parser":
+        return "sentences", ""
+    line = first_query(path)
+    if line or ending == ".dat":
+        kind = "svm-hmm" if line else "libsvm"
+        why = f"its first example, line {line}, has 'qid:'" if line else "its first example has no 'qid:'"
+        return kind, f" (It was recognised as {_TITLES[kind]}: {why}; --format says otherwise.)"
+    if not kind:
+        raise DataError(
+            f"{path}: the ending says nothing about the format, nor does 'qid:' in its first line; expected .arff (Mulan), .svm, "
+            ".libsvm, .txt or .dat (LIBSVM), .hmm (SVM-hmm), .conll (words in columns), .conllu (CoNLL-U), .mrg, .ptb or .brackets "
+            "(trees), possibly with .gz, .xz or .bz2 after it, .zip (trees), .npz (graphs, sequences, rows), or --format."
+        )
+    return kind, ""
+
+
+def _ending(path: str) -> str:
     name = PurePath(path)
     suffix = name.suffix.lower()
-    if suffix in _COMPRESSED:
-        suffix = PurePath(name.stem).suffix.lower()
-    if suffix not in _FORMATS:
-        raise DataError(
-            f"{path}: the ending says nothing about the format; expected .arff (Mulan), .svm, .libsvm or .txt (LIBSVM), .hmm "
-            "(SVM-hmm), .conll (words in columns), .mrg, .ptb or .brackets (trees), possibly with .gz, .xz or .bz2 after it, "
-            ".zip (trees), .npz (graphs, sequences, rows), or --format."
-        )
-    return _FORMATS[suffix]
+    return PurePath(name.stem).suffix.lower() if suffix in _COMPRESSED else suffix
 
 
 def holds_trees(path: str, args: argparse.Namespace) -> bool:
     """Whether the ending, or ``--format``, says that these are trees."""
-    endings = [suffix.lower() for suffix in PurePath(path).suffixes if suffix.lower() not in _COMPRESSED]
-    return (args.format or _FORMATS.get(endings[-1] if endings else "")) == "trees"
+    return (args.format or _FORMATS.get(_ending(path))) == "trees"
 
 
 def _classes_or(labels: list[Any] | None) -> str:
@@ -256,21 +323,58 @@ def _read_conll(path: str, args: argparse.Namespace, model: Any) -> Dataset:
     from maxmargin.formats import read_conll
 
     task = _task(path, "chain", ("chain",), args, model)
+    word, tag = args.word_column or 1, args.tag_column or -1
     if model is None:
-        sentences, tags = read_conll(path)
+        sentences, tags = read_conll(path, args.comment, True, word, tag)
         features = _text_features(path, getattr(args, "features", None), len(sentences[0][0]))
         return Dataset(path, task, sentences, tags, None, "conll", parameters={"features": features})
+    names = _columns_read(path, model)
+    columns, _ = read_conll(path, args.comment, tagged=False)
+    if args.tag_column is not None:
+        sentences, tags = read_conll(path, args.comment, True, word, tag)
+    else:
+        # There may be a tag in the last column, or none.
+        sentences = columns if args.word_column is None else read_conll(path, args.comment, False, word)[0]
+        tags = []
+        if len(sentences[0][0]) == len(names) + 1:
+            tags = [[row[-1] for row in rows] for rows in sentences]
+            sentences = [[row[:-1] for row in rows] for rows in sentences]
+    found = len(sentences[0][0])
+    if found != len(names):
+        several = f"{found} column{'s' if found > 1 else ''}{' for words' if tags else ''}"
+        raise DataError(f"{path} has {several}; the model reads {', '.join(names)}, and a tag may follow.")
+    return Dataset(path, task, sentences, tags or None, None, "conll", columns)
+
+
+def _read_conllu(path: str, args: argparse.Namespace, model: Any) -> Dataset:
+    from maxmargin.formats.compression import open_text
+    from maxmargin.formats.conllu import NO_VALUE, read_conllu
+
+    task = _task(path, "chain", ("chain",), args, model)
+    word, tag, comment = args.word_column or "FORM", args.tag_column or "UPOS", args.comment or "#"
+    sentences, tags = read_conllu(path, comment, True, word, tag)
+    without = all(value == NO_VALUE for row in tags for value in row)
+    if model is None:
+        if without:
+            raise DataError(
+                f"{path}: the column of tags, {tag}, holds nothing but {NO_VALUE!r}: there is nothing to learn."
+            )
+        features = _text_features(path, getattr(args, "features", None), 1)
+        return Dataset(path, task, sentences, tags, None, "conllu", parameters={"features": features})
+    names = _columns_read(path, model)
+    if len(names) != 1:
+        raise DataError(f"{path} is CoNLL-U, of which words alone are read, but the model reads {', '.join(names)}.")
+    with open_text(path) as stream:
+        lines = stream.read().splitlines()
+    return Dataset(path, task, sentences, None if without else tags, None, "conllu", lines)
+
+
+def _columns_read(path: str, model: Any) -> list[str]:
+    """The names of the columns of words that a model reads."""
     names = getattr(getattr(model, "features", None), "columns", None)
     if names is None:
         raise DataError(f"{path} holds words, but the model was not trained on words.")
-    columns, _ = read_conll(path, tagged=False)
-    width, found = len(names), len(columns[0][0])
-    if found not in (width, width + 1):
-        raise DataError(f"{path} has {found} columns; the model reads {', '.join(names)}, and a tag may follow.")
-    if found == width:
-        return Dataset(path, task, columns, None, None, "conll", columns)
-    sentences = [[row[:-1] for row in rows] for rows in columns]
-    return Dataset(path, task, sentences, [[row[-1] for row in rows] for rows in columns], None, "conll", columns)
+    return list(names)
 
 
 def _text_features(path: str, name: str | None, width: int) -> TextFeatures:
@@ -375,7 +479,9 @@ def _columns_of(model: Any, data: MultiLabelData, path: str) -> Any:
         return data.Y
     unknown = sorted(set(data.label_names) - set(classes))
     if unknown:
-        raise DataError(f"{path} has the label {unknown[0]!r}, which the model does not know.")
+        raise DataError(
+            f"{path} has the label {unknown[0]!r}, which the model does not know." + did_you_mean(unknown[0], classes)
+        )
     place = {name: i for i, name in enumerate(data.label_names)}
     return np.ascontiguousarray(data.Y[:, [place[name] for name in classes]])
 
@@ -399,6 +505,7 @@ def known_feature_names(model: Any) -> list[str] | None:
 _READERS = {
     "arff": _read_arff,
     "conll": _read_conll,
+    "conllu": _read_conllu,
     "libsvm": _read_libsvm,
     "npz": _read_npz,
     "sentences": _read_sentences,

@@ -33,7 +33,7 @@ def run_demonstration(args: argparse.Namespace) -> int:
     train, test = make_synth2(1000, 0), make_synth2(10_000, 1)
     models: dict[str, Any] = {}
     losses: dict[str, float] = {}
-    chosen = dict.fromkeys(_MODELS, args.C) if args.C is not None else _choose_C(args, *train)
+    chosen = dict.fromkeys(_MODELS, args.C) if args.C not in (None, "auto") else _choose_C(args, *train)
     for name, edges in _MODELS.items():
         _note(args, f"{name}: training with C = {chosen[name]:g} on all {len(train[0])} examples")
         model = make_model(
@@ -58,7 +58,7 @@ def run_demonstration(args: argparse.Namespace) -> int:
 
 def _solver(args: argparse.Namespace) -> str:
     """One solver for both models unless asked otherwise: on a new machine, kernels of two would take twice as long to compile."""
-    return "soft-bcfw" if args.solver == "auto" else str(args.solver)
+    return "soft-bcfw" if args.solver in (None, "auto") else str(args.solver)
 
 
 def _tol(args: argparse.Namespace) -> float:
@@ -120,7 +120,7 @@ def _print(models: dict[str, Any], losses: dict[str, float], saved: list[str], a
         console.print(f"Certificate {certificate}: {CERTIFICATES[certificate]}.", soft_wrap=True)
     if "structured" in models:
         pairs = "   ".join(
-            f"{pair}: {weight:+.1f}" for pair, weight in strongest_edges(models["structured"], 4).items()
+            f"{pair}: {weight:+.3g}" for pair, weight in strongest_edges(models["structured"], 4).items()
         )
         console.print(f"Strongest weights of pairs of labels: {pairs}", soft_wrap=True)
         console.print(
@@ -131,7 +131,7 @@ def _print(models: dict[str, Any], losses: dict[str, float], saved: list[str], a
     for sentence in saved:
         console.print(sentence, soft_wrap=True, markup=False)
     console.print(
-        "Next: 'maxmargin train DATA -o model.mm' for your own data (.arff, .svm, .npz, .hmm, .conll, .mrg); "
+        "Next: 'maxmargin train DATA -o model.mm' for your own data (.arff, .svm, .npz, .hmm, .conll, .conllu, .mrg); "
         "'maxmargin train --help' for the rest.",
         soft_wrap=True,
         markup=False,

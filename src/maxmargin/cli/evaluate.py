@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from maxmargin.cli.data import DATA_HELP, add_data_options, read_data
 from maxmargin.cli.exits import DONE, print_json
@@ -27,32 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load, predict, compare, print."""
-    from maxmargin.cli.metrics import NAMES, compare
-    from maxmargin.estimators.loading import load
+    from maxmargin.cli.metrics import evaluate_model
+    from maxmargin.cli.models import load_model
 
-    model = load(args.model)
-    data = read_data(args.data, args, model)
-    metrics, chunks = compare(model, data)
+    model = load_model(args.model)
+    found = evaluate_model(model, read_data(args.data, args, model))
     if args.json:
-        report = {
-            "task": model.task,
-            "data": args.data,
-            "n_examples": len(data),
-            "inference": model.inference_,
-            **metrics,
-        }
-        if chunks is not None:
-            report["chunks"] = {kind: _figures(score) for kind, score in chunks.by_type.items()}
-        print_json(report)
-        return DONE
-    width = max(len(NAMES[key]) for key in metrics)
-    for key, value in metrics.items():
-        print(f"{NAMES[key]:<{width}}  {value:.4f}")
-    if chunks is not None:
-        print(chunks)
+        print_json(found.report())
+    else:
+        print("\n".join(found.lines()))
     return DONE
-
-
-def _figures(score: Any) -> dict[str, float]:
-    names = ("precision", "recall", "f1", "n_true", "n_predicted", "n_right")
-    return {name: getattr(score, name) for name in names}

@@ -31,8 +31,9 @@ def run(args: argparse.Namespace) -> int:
         return DONE
     width = max(len(key) for key in found)
     for key, value in found.items():
-        lines = _lines(value)
-        print(f"{key.replace('_', ' '):<{width}}  {lines[0]}")
+        lines = _lines(value) if key != "validation_path" else _path_table(value)
+        name = key if key == "C_" else key.replace("_", " ")
+        print(f"{name:<{width}}  {lines[0]}")
         for line in lines[1:]:
             print(f"{'':<{width}}  {line}")
     return DONE
@@ -40,15 +41,23 @@ def run(args: argparse.Namespace) -> int:
 
 def _lines(value: Any) -> list[str]:
     if isinstance(value, dict):
-        return [f"{key} {_text(entry)}" for key, entry in value.items()] or ["-"]
+        return [f"{key} {_text(entry, 3)}" for key, entry in value.items()] or ["-"]
     if isinstance(value, list):
         shown = ", ".join(_text(entry) for entry in value[:20])
         return [shown + (f", ... ({len(value)} in all)" if len(value) > 20 else "")]
     return [_text(value)]
 
 
-def _text(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def _text(value: Any, digits: int = 6) -> str:
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def _path_table(path: list[dict[str, Any]]) -> list[str]:
+    """The values of C that were tried, a line each."""
+    head = ("C", "held-out loss", "gap", "passes", "seconds")
+    rows = [head, *([_text(value, 3) for value in one.values()] for one in path)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 def _installation() -> dict[str, Any]:
@@ -87,11 +96,15 @@ def _model(path: str) -> dict[str, Any]:
         "seconds": result.seconds,
         "solver": result.solver,
         "reason": result.options.get("reason", ""),
-        "C": float(model.C),
+        "C": model.C,
+        "C_": model.C_,
+        "C_reason": result.options.get("C_reason", "as asked"),
         "inference": model.inference_,
         "library_version": read_header(path)["library_version"],
         "sizes": sizes_of(model),
     }
+    if model.validation_path_:
+        found["validation_path"] = [one._asdict() for one in model.validation_path_]
     if model.task == "parser":
         return found | {"roots": roots_of(model), "strongest_rules": dict(model.top_rules(_STRONGEST))}
     found |= {"kernel": describe_kernel(model), "labels": model.classes_.tolist()}

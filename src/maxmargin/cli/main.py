@@ -29,7 +29,7 @@ from maxmargin.cli.exits import (
     CannotWriteError,
     say,
 )
-from maxmargin.errors import MaxMarginError, OptionError
+from maxmargin.errors import MaxMarginError, OptionError, did_you_mean
 from maxmargin.signals import STOP_SIGNALS, StopSignal, raise_stopped, remember
 
 _COMMANDS = {"train": train, "predict": predict, "evaluate": evaluate, "info": info, "compile": compile_ahead}
@@ -40,7 +40,7 @@ _DISK_ERRORS = {getattr(errno, name, None) for name in ("ENOSPC", "EDQUOT", "EIO
 def run(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     try:
-        args = _parser().parse_args(argv)
+        args = _parsed(argv)
     except SystemExit as stop:
         return int(stop.code or 0)
     try:
@@ -52,6 +52,23 @@ def run(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("MAXMARGIN_DEBUG", "0") not in ("", "0"):
             raise
         return _explain(error)
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments; argparse's complaints, with the nearest name where one is not known."""
+    parser = _parser()
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words and not words[0].startswith("-") and words[0] not in _COMMANDS:
+        parser.error(
+            f"{words[0]!r} is no command; choose from {', '.join(_COMMANDS)}.{did_you_mean(words[0], _COMMANDS)}"
+        )
+    args, rest = parser.parse_known_args(words)
+    if rest:
+        option = rest[0].partition("=")[0]
+        known = [f"--{name.replace('_', '-')}" for name in vars(args) if name != "command"]
+        hint = did_you_mean(option, known) if option.startswith("--") else ""
+        parser.error(f"unrecognized arguments: {' '.join(rest)}.{hint}")
+    return args
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -32,13 +33,44 @@ NAMES = {
 }
 
 
-def evaluate_model(model: Any, data: Dataset) -> dict[str, float]:
+@dataclass(frozen=True)
+class Evaluation:
+    """How good predictions of a data set are, for ``evaluate`` and ``train --test`` alike."""
+
+    path: str
+    n_examples: int
+    task: str
+    inference: str
+    metrics: dict[str, float]
+    #: The figures of each type of chunk, if the tags are those of chunks.
+    chunks: ChunkScores | None
+
+    def report(self) -> dict[str, Any]:
+        """The figures, for JSON."""
+        found = {"task": self.task, "data": self.path, "n_examples": self.n_examples, "inference": self.inference}
+        if self.chunks is None:
+            return found | self.metrics
+        return found | self.metrics | {"chunks": {kind: _figures(one) for kind, one in self.chunks.by_type.items()}}
+
+    def lines(self) -> list[str]:
+        """The figures, one a line."""
+        width = max(len(NAMES[key]) for key in self.metrics)
+        lines = [f"{NAMES[key]:<{width}}  {value:.4f}" for key, value in self.metrics.items()]
+        return lines if self.chunks is None else [*lines, *str(self.chunks).splitlines()]
+
+
+def _figures(score: Any) -> dict[str, float]:
+    names = ("precision", "recall", "f1", "n_true", "n_predicted", "n_right")
+    return {name: getattr(score, name) for name in names}
+
+
+def evaluate_model(model: Any, data: Dataset) -> Evaluation:
     """Predict a data set and compare with its labels."""
-    return compare(model, data)[0]
+    metrics, chunks = _compare(model, data)
+    return Evaluation(data.path, len(data), model.task, model.inference_, metrics, chunks)
 
 
-def compare(model: Any, data: Dataset) -> tuple[dict[str, float], ChunkScores | None]:
-    """The figures of `evaluate_model` and, if the tags are those of chunks, the figures of each type of chunk."""
+def _compare(model: Any, data: Dataset) -> tuple[dict[str, float], ChunkScores | None]:
     targets = data.labelled().targets
     if data.task in ("binary", "multi-class"):
         return {"accuracy": model.score(data.inputs, targets)}, None
@@ -107,11 +139,3 @@ def multi_label_metrics(truth: Any, predicted: Any) -> dict[str, float]:
         "micro_f1": float(2 * both.sum() / max(either.sum(), 1)),
         "macro_f1": float(by_label.mean()),
     }
-
-
-def describe(metrics: dict[str, float]) -> str:
-    """One line of figures."""
-    return ", ".join(
-        f"{NAMES[key]} {100 * value:.2f} %" if not key.endswith("_f1") else f"{NAMES[key]} {value:.4f}"
-        for key, value in metrics.items()
-    )

@@ -13,7 +13,10 @@ from maxmargin.signals import last_stop
 
 #: Options of one task, and those that say something about features, which trees have none of.
 _OF_PARSERS = ("markov", "parent", "min_count", "span_features", "unparsable")
-_NOT_OF_PARSERS = ("inference", "kernel", "gamma", "degree", "no_intercept")
+_NOT_OF_PARSERS = ("inference", "kernel", "gamma", "degree", "no_intercept", "scale")
+_OF_FEATURES = ("inference", "kernel", "gamma", "degree", "edges", "edge_weights")
+#: Parameters of all estimators that options of the same names set; what no option sets is as the estimator has it.
+_PARAMETERS = ("C", "solver", "objective", "loss", "tol", "max_passes", "max_seconds", "validation_fraction")
 
 
 def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
@@ -21,19 +24,12 @@ def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
     from maxmargin.estimators.base import check_parameters
     from maxmargin.estimators.loading import TASKS
 
-    options: dict[str, Any] = {
-        "C": 1.0 if args.C is None else args.C,
-        "solver": args.solver,
-        "objective": args.objective or "margin",
-        "tol": 1e-3 if args.tol is None else args.tol,
-        "max_passes": args.max_passes,
-        "max_seconds": args.max_seconds,
-        "random_state": args.seed,
-        # The answer does not depend on the number of threads.
-        "n_jobs": -1,
-        "verbose": 0 if args.quiet else 1,
-    }
-    _check_objective(args.solver, options["objective"])
+    options = {name: getattr(args, name) for name in _PARAMETERS if getattr(args, name) is not None}
+    if args.seed is not None:
+        options["random_state"] = args.seed
+    # The answer does not depend on the number of threads.
+    options |= {"n_jobs": -1, "verbose": 0 if args.quiet else 1}
+    _check_objective(args.solver or "auto", args.objective or "margin")
     if args.edges is not None and task != "multi-label":
         raise OptionError(
             f"--edges is for multi-label data, and this is {task} data; the edges of graphs come with the data (see "
@@ -47,19 +43,22 @@ def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
             raise OptionError(f"--{name.replace('_', '-')} is for {wanted}.")
     if task == "parser":
         return _make_parser(args, options)
-    options |= {
-        "inference": args.inference or "auto",
-        "kernel": args.kernel or "linear",
-        "gamma": "scale" if args.gamma is None else args.gamma,
-        "degree": 3 if args.degree is None else args.degree,
-        "loss": args.loss or "hamming",
-        "fit_intercept": not args.no_intercept,
-    }
-    options |= {name: getattr(args, name) for name in ("edges", "edge_weights") if getattr(args, name) is not None}
+    options |= {name: getattr(args, name) for name in _OF_FEATURES if getattr(args, name) is not None}
+    if args.no_intercept:
+        options["fit_intercept"] = False
+    if args.scale is not None:
+        options["scale"] = {"auto": "auto", "yes": True, "no": False}[args.scale]
     model = TASKS[task](**options)
     model.set_params(**changes)
     check_parameters(model)
     return model
+
+
+def load_model(path: str) -> Any:
+    """A model from its file, to predict with all cores."""
+    from maxmargin.estimators.loading import load
+
+    return load(path).set_params(n_jobs=-1)
 
 
 def _check_objective(solver: str, objective: str) -> None:
@@ -79,7 +78,7 @@ def _make_parser(args: argparse.Namespace, options: dict[str, Any]) -> Any:
     from maxmargin.estimators.parser import ParserSVM, check_parser_options
 
     given = {name: getattr(args, name) for name in _OF_PARSERS if getattr(args, name, None) is not None}
-    model = ParserSVM(**options | given, loss=args.loss or "brackets")
+    model = ParserSVM(**options | given)
     check_parser_options(model)
     return model
 
@@ -88,8 +87,12 @@ def save_outputs(args: argparse.Namespace, model: Any, results: Any) -> list[str
     """Write the model and the picture, where asked for; returns sentences about them."""
     saved = []
     if args.output is not None:
+        # Threads and progress are of this run, not of the model.
+        kept = model.get_params(deep=False)
+        model.set_params(n_jobs=None, verbose=0)
         with writing(args.output):
             model.save(args.output)
+        model.set_params(n_jobs=kept["n_jobs"], verbose=kept["verbose"])
         saved.append(f"Model saved to {args.output}.")
     if args.plot is not None:
         _save_plot(args.plot, results)
@@ -126,7 +129,11 @@ def exit_code(results: list[Any]) -> int:
     if "INTERRUPTED" in statuses:
         by = last_stop()
         how = "Interrupted" if by == signal.SIGINT else f"Stopped by {by.name}"
-        say(f"{how}; this is the best certified model so far.")
+        # There is a message if the weights are of a run on part of the data.
+        uncertified = next(
+            (result.message for result in results if result.certificate == "none" and result.message), ""
+        )
+        say(uncertified.replace("Interrupted", how, 1) or f"{how}; this is the best certified model so far.")
         return 128 + int(by)
     return DONE if statuses == {"CONVERGED"} else NOT_CONVERGED
 
@@ -149,7 +156,9 @@ def report(args: argparse.Namespace, model: Any) -> dict[str, Any]:
         "dual": result.dual,
         "gap": result.gap,
         "tol": float(model.tol),
-        "C": float(model.C),
+        "C": model.C_,
+        "C_reason": result.options.get("C_reason", "as asked"),
+        "validation_path": [one._asdict() for one in model.validation_path_],
         "n_passes": result.n_passes,
         "seconds": result.seconds,
         "solver": result.solver,

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable, Iterable, Mapping
+
+from maxmargin.errors import did_you_mean
+
 TASKS = ("binary", "multi-class", "multi-label", "chain", "graph", "parser")
 SOLVERS = (
     "bcfw",
@@ -33,5 +38,30 @@ ENGINES = (
     "trees",
 )
 OBJECTIVES = ("margin", "log")
+EDGES = ("full", "tree", "none")
+EDGE_WEIGHTS = ("full", "potts")
+#: What ``--scale`` may be, for the estimators' parameter of that name.
+SCALES = ("auto", "yes", "no")
+#: Settings of `TextFeatures`.
+FEATURES = ("chunking", "tagging", "words")
+#: Formats of data files, also by other names that they have.
+FORMATS = {
+    **{name: name for name in ("arff", "conll", "conllu", "libsvm", "npz", "sentences", "svm-hmm", "trees")},
+    "svmlight": "libsvm", "svm-light": "libsvm", "svmhmm": "svm-hmm", "conll-u": "conllu",
+}  # fmt: skip
 #: Without "precomputed", which a data file has no use for.
 KERNELS = ("linear", "rbf", "poly")
+
+
+def one_of(noun: str, names: Iterable[str] | Mapping[str, str]) -> Callable[[str], str]:
+    """For argparse: an option that is one of some names, or the name that another stands for."""
+    meanings = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+
+    def chosen(text: str) -> str:
+        if text not in meanings:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no {noun}; choose from {', '.join(meanings)}.{did_you_mean(text, meanings)}"
+            )
+        return meanings[text]
+
+    return chosen

@@ -13,7 +13,8 @@ SUMMARY = "predict with a model"
 DESCRIPTION = """\
 Print the predicted labels, one line an example: a class; the labels of a multi-label example with commas between them
 (an empty line if it has none); the tags of a sequence, or the labels of a graph's nodes, with spaces between them. Of SVM-hmm's
-files, print one tag a line, with an empty line between sequences; of words in columns, the columns and the tag after them. A
+files, print one tag a line, with an empty line between sequences; of words in columns, the columns and the tag after them; of
+CoNLL-U, the file with the tags in their column. A
 parser reads trees, or a .txt file of sentences, one a line with spaces between the words, and prints trees, an empty line where
 there is none."""
 
@@ -32,16 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Load, predict, print."""
     check_output(args.output)
-    from maxmargin.estimators.loading import load
+    from maxmargin.cli.models import load_model
 
-    model = load(args.model)
+    model = load_model(args.model)
     data = read_data(args.data, args, model)
     kind = {"binary": _classes, "multi-class": _classes, "parser": _trees}.get(model.task, _structures)
     found = kind(model, data.inputs)
     if args.json:
         text = to_json({"task": model.task, "inference": model.inference_, **found})
     else:
-        text = _text(data, found["predictions"])
+        text = _text(data, found["predictions"], args)
     if args.output is None:
         sys.stdout.write(text + "\n")
     else:
@@ -52,7 +53,12 @@ def run(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _text(data: Dataset, predictions: list[Any]) -> str:
+def _text(data: Dataset, predictions: list[Any], args: argparse.Namespace) -> str:
+    if data.format == "conllu":
+        from maxmargin.formats.conllu import conllu_text
+
+        tags = [list(map(str, row)) for row in predictions]
+        return conllu_text(data.columns, tags, args.tag_column or "UPOS", args.comment or "#").removesuffix("\n")
     if data.format == "conll":
         from maxmargin.formats.conll import conll_text
 

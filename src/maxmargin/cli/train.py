@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from maxmargin.cli import names
 from maxmargin.cli.data import Dataset, add_data_options, holds_trees, read_data
 from maxmargin.cli.exits import check_output, print_json
 from maxmargin.cli.models import exit_code, make_model, picture_kind, report, save_outputs
+from maxmargin.cli.names import one_of
 from maxmargin.errors import OptionError
+
+if TYPE_CHECKING:
+    from maxmargin.cli.metrics import Evaluation
 
 SUMMARY = "train a model; without DATA, a demonstration"
 DESCRIPTION = """\
 Train a model and say how far from optimal it is. DATA is an .arff file (Mulan; labels named by the .xml beside
 it), an .svm, .libsvm or .txt file (LIBSVM's text, with one or with several labels a line), an .hmm file (SVM-hmm's
-text), a .conll file (words in columns, the last one their tags) or an .mrg, .ptb or .brackets file (trees), each possibly
+text), a .dat file (SVM-hmm's text if its first line has qid:, else LIBSVM's), a .conll file (words in columns, the last one
+their tags), a .conllu file (CoNLL-U) or an .mrg, .ptb or .brackets file (trees), each possibly
 with .gz, .xz or .bz2, a .zip file of .mrg files, or an .npz file of rows, sequences or graphs; --format says what the ending
-does not.
+does not, and - is the standard input.
 
 Without DATA, two models are trained on a generated set whose labels depend on each other, one that knows of pairs of
 labels and one that does not, each with C chosen on held-out data, and their test losses are compared."""
 _NEED_DATA = (
-    "task", "format", "features", "xml", "n_labels", "split", "edges", "edge_weights", "test", "kernel", "gamma", "degree",
-    "objective", "markov", "parent", "min_count", "span_features", "unparsable", "max_words",
+    "task", "format", "features", "xml", "n_labels", "split", "word_column", "tag_column", "comment", "edges", "edge_weights",
+    "test", "kernel", "gamma", "degree", "objective", "scale", "validation_fraction", "markov", "parent", "min_count",
+    "span_features", "unparsable", "max_words",
 )  # fmt: skip
 
 
@@ -31,11 +38,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("data", metavar="DATA", nargs="?", help="training data; without it, the demonstration")
     add_data_options(parser, training=True)
+    _add_task_options(parser)
+    _add_model_options(parser)
     parser.add_argument(
-        "--edges", choices=("full", "tree", "none"), help="pairs of labels with a weight (multi-label; default: full)"
+        "--tol", type=float, metavar="T", help="certified gap at which to stop, in units of the loss (default: 0.001)"
+    )
+    parser.add_argument("--max-passes", type=int, metavar="N", help="most passes over the data (default: 1000)")
+    parser.add_argument("--max-seconds", type=float, metavar="S", help="most seconds of training (default: no limit)")
+    parser.add_argument("--no-intercept", action="store_true", default=None, help="no constant feature")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the solver (default: 0)")
+    parser.add_argument("--test", metavar="DATA", help="evaluate on this data afterwards")
+    parser.add_argument("-o", "--output", metavar="FILE", help="save the model there, such as model.mm")
+    parser.add_argument("--plot", metavar="FILE", help="save a picture of the convergence there, such as gap.png")
+    parser.add_argument("--json", action="store_true", help="one JSON object on the standard output")
+    parser.add_argument("--quiet", action="store_true", help="no progress on the standard error")
+
+
+def _add_task_options(parser: argparse.ArgumentParser) -> None:
+    """Options of one task each."""
+    parser.add_argument(
+        "--edges",
+        type=one_of("set of edges", names.EDGES),
+        metavar="NAME",
+        help="full, tree, none: pairs of labels with a weight (multi-label; default: full)",
     )
     parser.add_argument(
-        "--edge-weights", choices=("full", "potts"), help="weights of an edge's classes (graph; default: full)"
+        "--edge-weights",
+        type=one_of("kind of weights", names.EDGE_WEIGHTS),
+        metavar="NAME",
+        help="full, potts: weights of an edge's classes (graph; default: full)",
     )
     parser.add_argument(
         "--markov", type=int, metavar="N", help="labels that a binarised node remembers (parser; default: all)"
@@ -52,46 +83,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unparsable", choices=("stop", "skip"), help="at a tree that the rules do not derive (parser; default: stop)"
     )
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Options that say what is trained, and by which algorithm."""
     parser.add_argument(
-        "--solver", default="auto", metavar="NAME", help=f"auto, {', '.join(names.SOLVERS)} (default: auto)"
+        "--solver",
+        metavar="NAME",
+        help=f"auto, {', '.join(names.SOLVERS)} (default: auto)",
     )
     parser.add_argument(
         "--objective",
-        choices=names.OBJECTIVES,
+        type=one_of("objective", names.OBJECTIVES),
+        metavar="NAME",
         help="margin (the hinge; the default), or log (the log-likelihood: a conditional random field)",
     )
-    parser.add_argument("--inference", metavar="NAME", help=f"auto, {', '.join(names.ENGINES)} (default: auto)")
     parser.add_argument(
-        "--kernel", choices=names.KERNELS, help="of the features of examples, positions or nodes (default: linear)"
+        "--inference",
+        metavar="NAME",
+        help=f"auto, {', '.join(names.ENGINES)} (default: auto)",
+    )
+    parser.add_argument(
+        "--kernel",
+        type=one_of("kernel", names.KERNELS),
+        metavar="NAME",
+        help=f"{', '.join(names.KERNELS)}: of the features of examples, positions or nodes (default: linear)",
     )
     parser.add_argument(
         "--gamma",
-        type=scale_or_number,
+        type=word_or_number("scale"),
         metavar="G",
         help="of rbf and poly: a number, or scale, 1 / (p var X) (default: scale)",
     )
     parser.add_argument("--degree", type=int, metavar="D", help="of poly (default: 3)")
-    parser.add_argument("-C", type=float, help="strength of the loss against the regulariser (default: 1)")
+    parser.add_argument(
+        "-C",
+        "--C",
+        type=word_or_number("auto"),
+        metavar="C",
+        help="strength of the loss against the regulariser: a number, or auto, chosen on held-out examples (default: auto)",
+    )
+    parser.add_argument(
+        "--validation-fraction",
+        type=float,
+        metavar="F",
+        help="share of the examples held out to choose C (default: 0.2)",
+    )
+    parser.add_argument(
+        "--scale",
+        type=one_of("choice", names.SCALES),
+        metavar="NAME",
+        help="auto, yes, no: columns of features on one scale (default: auto, where they need it)",
+    )
     parser.add_argument(
         "--loss",
         metavar="NAME",
-        help="hamming (fraction of wrong labels; the default), count, or zero-one (binary, multi-class); of a parser brackets "
-        "(the default) or zero-one",
+        help="hamming (wrong labels over the mean number of labels; the default), fraction (of each example's labels), count, or "
+        "zero-one (binary, multi-class); of a parser brackets (the default) or zero-one",
     )
-    parser.add_argument(
-        "--tol", type=float, metavar="T", help="certified gap at which to stop, in units of the loss (default: 0.001)"
-    )
-    parser.add_argument(
-        "--max-passes", type=int, default=1000, metavar="N", help="most passes over the data (default: 1000)"
-    )
-    parser.add_argument("--max-seconds", type=float, metavar="S", help="most seconds of training (default: no limit)")
-    parser.add_argument("--no-intercept", action="store_true", default=None, help="no constant feature")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the solver (default: 0)")
-    parser.add_argument("--test", metavar="DATA", help="evaluate on this data afterwards")
-    parser.add_argument("-o", "--output", metavar="FILE", help="save the model there, such as model.mm")
-    parser.add_argument("--plot", metavar="FILE", help="save a picture of the convergence there, such as gap.png")
-    parser.add_argument("--json", action="store_true", help="one JSON object on the standard output")
-    parser.add_argument("--quiet", action="store_true", help="no progress on the standard error")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -111,6 +160,8 @@ def run(args: argparse.Namespace) -> int:
                 raise OptionError(f"--{option.replace('_', '-')} needs DATA; without it, train runs its demonstration.")
         _hush(args)
         return run_demonstration(args)
+    if args.data == args.test == "-":
+        raise OptionError("DATA and --test are both -, the standard input, which can be read once.")
     # Options that cannot be are found before the data is read, which says the task if nothing else does.
     make_model(args, args.task or _early_task(args))
     data = read_data(args.data, args)
@@ -123,7 +174,13 @@ def run(args: argparse.Namespace) -> int:
     test = None if args.test is None else _test(args, model)
     if args.json:
         print_json(
-            report(args, model) | {"data": args.data, "n_examples": len(data), "test": test, "model": args.output}
+            report(args, model)
+            | {
+                "data": args.data,
+                "n_examples": len(data),
+                "test": None if test is None else test.report(),
+                "model": args.output,
+            }
         )
     else:
         _print(args, model, data, test, saved)
@@ -137,9 +194,18 @@ def _hush(args: argparse.Namespace) -> None:
         jit.silence()
 
 
-def scale_or_number(text: str) -> float | str:
-    """What ``--gamma`` may be."""
-    return text if text == "scale" else float(text)
+def word_or_number(word: str) -> Callable[[str], float | str]:
+    """For argparse: an option that is a certain word, or a number."""
+
+    def value(text: str) -> float | str:
+        if text == word:
+            return text
+        try:
+            return float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is neither {word} nor a number") from None
+
+    return value
 
 
 def _early_task(args: argparse.Namespace) -> str:
@@ -156,7 +222,7 @@ def names_list(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _test(args: argparse.Namespace, model: Any) -> dict[str, float]:
+def _test(args: argparse.Namespace, model: Any) -> Evaluation:
     from maxmargin.cli.metrics import evaluate_model
 
     for_test = argparse.Namespace(**vars(args))
@@ -164,11 +230,8 @@ def _test(args: argparse.Namespace, model: Any) -> dict[str, float]:
     return evaluate_model(model, read_data(args.test, for_test, model))
 
 
-def _print(
-    args: argparse.Namespace, model: Any, data: Dataset, test: dict[str, float] | None, saved: list[str]
-) -> None:
+def _print(args: argparse.Namespace, model: Any, data: Dataset, test: Evaluation | None, saved: list[str]) -> None:
     from maxmargin.cli.info import describe_kernel, sizes_of
-    from maxmargin.cli.metrics import describe
     from maxmargin.solvers.core.result import CERTIFICATES
 
     result = model.result_
@@ -183,11 +246,13 @@ def _print(
         print(f"kernel       {describe_kernel(model)}")
     print(f"solver       {result.solver}: {result.options.get('reason', '')}")
     print(f"inference    {model.inference_}")
-    print(f"training     {result.status} after {result.n_passes} passes, {result.seconds:.2f} s (C = {model.C:g})")
+    print(f"training     {result.status} after {result.n_passes} passes, {result.seconds:.2f} s")
+    print(f"C            {model.C_:g}: {result.options.get('C_reason', 'as asked')}")
     print(f"objective    between {result.dual:.6g} and {result.primal:.6g}: gap {result.gap:.2g}, tol {model.tol:g}")
     print(f"certificate  {result.certificate}: {CERTIFICATES[result.certificate]}")
     if test is not None:
-        print(f"test         {args.test}: {describe(test)}")
+        print(f"test         {args.test}: {test.n_examples} {noun}")
+        print("\n".join(test.lines()))
     for sentence in saved:
         print(sentence)
     if not saved:

@@ -29,7 +29,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from maxmargin import jit
-from maxmargin.errors import DataError, OptionError
+from maxmargin.errors import DataError, OptionError, did_you_mean
 from maxmargin.estimators.basis import BASES
 from maxmargin.estimators.choosing import SOME, Choice, choose_C
 from maxmargin.estimators.feature_space import KERNEL_SOLVERS, KERNELS, is_linear, keep_support
@@ -43,6 +43,7 @@ from maxmargin.problems.conditionals import fit_temperature
 from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.problems.losses import LOSSES
 from maxmargin.solvers import SOLVERS, make_solver
+from maxmargin.solvers.core.monitor import OnTheWay
 from maxmargin.solvers.core.result import Result, Status
 
 #: What `objective` may be.
@@ -350,11 +351,17 @@ def check_parameters(estimator: StructuredEstimator) -> None:
     _check_name("solver", p["solver"], ("auto", *SOLVERS), "solve")
     _check_name("inference", p["inference"], ("auto", *ENGINES), "maximise")
     if isinstance(p["loss"], str) and p["loss"] not in estimator.losses:
-        raise OptionError(f"loss={p['loss']!r} is not known; use {_quoted(estimator.losses)} or a table of costs.")
+        raise OptionError(
+            f"loss={p['loss']!r} is not known; use {_quoted(estimator.losses)} or a table of costs."
+            + did_you_mean(p["loss"], estimator.losses)
+        )
     _check_kernel(estimator)
     _check_basis(estimator)
     if estimator.objective not in OBJECTIVES:
-        raise OptionError(f"objective={estimator.objective!r} is not known; use {_quoted(OBJECTIVES)}.")
+        raise OptionError(
+            f"objective={estimator.objective!r} is not known; use {_quoted(OBJECTIVES)}."
+            + did_you_mean(estimator.objective, OBJECTIVES)
+        )
     seed = p["random_state"]
     if not (
         seed is None or isinstance(seed, np.random.Generator | np.random.RandomState) or (is_whole(seed) and seed >= 0)
@@ -381,6 +388,7 @@ def _check_kernel(estimator: StructuredEstimator) -> None:
     if isinstance(kernel, type) or not (kernel in estimator.kernels if named else callable(kernel)):
         raise OptionError(
             f"kernel={kernel!r} is not known; use {_quoted(estimator.kernels)} or a function of two matrices."
+            + did_you_mean(kernel, estimator.kernels if named else ())
         )
     if not (gamma == "scale" if isinstance(gamma, str) else _is_real(gamma) and math.isfinite(gamma) and gamma > 0):
         raise OptionError(f'gamma={gamma!r} is not possible; it must be "scale" or a finite number above 0.')
@@ -395,7 +403,7 @@ def _check_kernel(estimator: StructuredEstimator) -> None:
 def _check_basis(estimator: StructuredEstimator) -> None:
     n_basis, basis = estimator.n_basis, estimator.basis
     if not (isinstance(basis, str) and basis in BASES):
-        raise OptionError(f"basis={basis!r} is not known; use {_quoted(BASES)}.")
+        raise OptionError(f"basis={basis!r} is not known; use {_quoted(BASES)}." + did_you_mean(basis, BASES))
     if n_basis is None:
         return
     if not (is_whole(n_basis) and n_basis >= 1):
@@ -413,7 +421,10 @@ def _check_basis(estimator: StructuredEstimator) -> None:
 def _check_name(parameter: str, value: Any, known: tuple[str, ...], method: str) -> None:
     if isinstance(value, str):
         if value not in known:
-            raise OptionError(f"{parameter}={value!r} is not known; the known names are {_quoted(known)}.")
+            raise OptionError(
+                f"{parameter}={value!r} is not known; the known names are {_quoted(known)}."
+                + did_you_mean(value, known)
+            )
     elif isinstance(value, type) or not callable(getattr(value, method, None)):
         raise OptionError(
             f"{parameter}={value!r} is neither a name nor an object with a method {method}; "
@@ -453,7 +464,8 @@ def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine 
         if isinstance(estimator.C, str) and state is not None and hasattr(estimator, "C_"):
             choice = Choice(estimator.C_, "as chosen by the fit before, from which this one starts", state=state)
         elif isinstance(estimator.C, str):
-            choice = choose_C(estimator, solver, problem, engine, state, monitor)
+            quiet = None if monitor is None else OnTheWay(monitor, "choosing C")
+            choice = choose_C(estimator, solver, problem, engine, state, quiet)
         else:
             choice = Choice(float(estimator.C), "as asked", state=state)
         state = choice.state

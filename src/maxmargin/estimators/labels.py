@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import DataConversionWarning
 
-from maxmargin.errors import DataError, OptionError
+from maxmargin.errors import DataError, OptionError, did_you_mean
 from maxmargin.problems.factor_graphs import as_weights
 from maxmargin.sparse import checked_csr
 
@@ -224,7 +224,10 @@ def class_weights(class_weight: Any, classes: NDArray[Any], states: NDArray[np.i
     left_out = [label for label in labels if label not in class_weight]
     unknown = [label for label in class_weight if label not in labels]
     if left_out and unknown:
-        raise OptionError(f"class_weight has the class {unknown[0]!r}, which is not in y; the classes are {labels}.")
+        raise OptionError(
+            f"class_weight has the class {unknown[0]!r}, which is not in y; the classes are {labels}."
+            + did_you_mean(unknown[0], labels)
+        )
     return np.array([float(class_weight.get(label, 1.0)) for label in labels])
 
 

@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.errors import DataError, ModelFileError, OptionError
+from maxmargin.errors import DataError, ModelFileError, OptionError, did_you_mean
 from maxmargin.estimators.base import StructuredEstimator, check_parameters, is_whole, train
 from maxmargin.estimators.labels import is_empty
 from maxmargin.estimators.names import Auto, Objective, SolverOption
@@ -363,9 +363,14 @@ def check_parser_options(estimator: ParserSVM) -> None:
         if not (is_whole(p[name]) and p[name] >= least):
             raise OptionError(f"{name}={p[name]!r} is not possible; it must be a whole number of at least {least}.")
     if not isinstance(p["loss"], str) or p["loss"] not in LOSSES:
-        raise OptionError(f'loss={p["loss"]!r} is not known; use "brackets" or "zero-one".')
+        raise OptionError(
+            f'loss={p["loss"]!r} is not known; use "brackets" or "zero-one".' + did_you_mean(p["loss"], LOSSES)
+        )
     if p["unparsable"] not in ("stop", "skip"):
-        raise OptionError(f'unparsable={p["unparsable"]!r} is not known; use "stop" or "skip".')
+        raise OptionError(
+            f'unparsable={p["unparsable"]!r} is not known; use "stop" or "skip".'
+            + did_you_mean(p["unparsable"], ("stop", "skip"))
+        )
     names = p["span_features"]
     if isinstance(names, str) or not isinstance(names, Sequence) or not set(names) <= set(SPAN_FEATURES):
         raise OptionError(f"span_features={names!r} is not possible; it must be a list of names in {SPAN_FEATURES}.")

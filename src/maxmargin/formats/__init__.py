@@ -7,6 +7,7 @@ from maxmargin.formats.arff import read_mulan
 from maxmargin.formats.atomic import atomic_write, check_writable
 from maxmargin.formats.compression import open_binary, open_text
 from maxmargin.formats.conll import read_conll, write_conll
+from maxmargin.formats.conllu import conllu_text, read_conllu
 from maxmargin.formats.graphs import GraphData, read_graphs, write_graphs
 from maxmargin.formats.model_file import read_header, read_model, write_model
 from maxmargin.formats.multilabel import MultiLabelData
@@ -29,9 +30,11 @@ __all__ = [
     "SequenceData",
     "atomic_write",
     "check_writable",
+    "conllu_text",
     "open_binary",
     "open_text",
     "read_conll",
+    "read_conllu",
     "read_graphs",
     "read_header",
     "read_libsvm_multilabel",

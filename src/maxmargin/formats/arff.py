@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from maxmargin.errors import DataError, OptionError
+from maxmargin.errors import DataError, OptionError, did_you_mean
 from maxmargin.formats.compression import open_binary, open_text
 from maxmargin.formats.multilabel import MultiLabelData, check_label_cells
 
@@ -262,7 +262,10 @@ def _columns_of_xml(path: str, header: _Header, xml_path: str) -> NDArray[np.int
     columns: set[int] = set()
     for line, name in _read_label_xml(xml_path):
         if name not in column_of:
-            raise DataError(f"{xml_path}, line {line}: the label {name!r} is not among the attributes of {path}.")
+            raise DataError(
+                f"{xml_path}, line {line}: the label {name!r} is not among the attributes of {path}."
+                + did_you_mean(name, column_of)
+            )
         if column_of[name] in columns:
             raise DataError(f"{xml_path}, line {line}: the label {name!r} is named twice.")
         columns.add(column_of[name])

@@ -6,6 +6,9 @@ Plain, gzip, xz and bzip2 files are told apart by their first bytes, never by th
 file is opened or read (missing, truncated, corrupt, not UTF-8) is a `DataError` that names the file and the line at
 which the reading stopped; the streams returned here raise it themselves, so that no reader has to translate errors.
 
+Standard input, which goes by the name ``-``, and named pipes are read whole into memory, at most `MOST_PIPED` bytes of them. They
+can be read once, and readers may look at a file twice: `keeping` holds what was read.
+
 A small compressed file can unpack to more than any memory holds. What unpacks to more than `FREE_BYTES`, and to more than
 `MOST_TIMES` its own size, is refused: real data sets unpack to 3 to 20 times their size. Unpacked files have no limit.
 """
@@ -14,24 +17,97 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import contextlib
 import gzip
 import io
 import lzma
 import os
 import stat
 import struct
+import sys
 import zipfile
 import zlib
+from collections.abc import Iterator
 from typing import Any, BinaryIO, TextIO, cast
 
 from maxmargin.errors import DataError
 
 #: What compressed files may unpack to: always so many bytes, and above so many times their own size.
 FREE_BYTES, MOST_TIMES = 64 << 20, 200
+#: The name of the standard input, and how many bytes are read from it or from a named pipe.
+STANDARD_INPUT, MOST_PIPED = "-", 4 << 30
 #: What the standard library raises about compressed bytes that make no sense, or that ask for more memory than there is.
 READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, MemoryError)
 #: What its zipfile raises on archives that are cut, altered, encrypted or of an unknown kind.
 ZIP_ERRORS = (*READ_ERRORS, zipfile.BadZipFile, struct.error, RuntimeError, ValueError, LookupError)
+
+
+#: The content of pipes, for as long as `keeping` is open.
+_kept: dict[str, bytes] = {}
+
+
+@contextlib.contextmanager
+def keeping(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let all that is opened under this name be read from memory if it is a pipe, so that it can be opened more than once."""
+    place = os.fspath(path)
+    piped = place not in _kept and is_pipe(place)
+    if piped:
+        with _translated(place), open_seekable(place) as stream:
+            _kept[place] = stream.read()
+    try:
+        yield
+    finally:
+        if piped:
+            del _kept[place]
+
+
+def is_pipe(place: str) -> bool:
+    """Whether this is the standard input, or a named pipe."""
+    if place == STANDARD_INPUT:
+        return True
+    try:
+        return stat.S_ISFIFO(os.stat(place).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def open_seekable(place: str) -> BinaryIO:
+    """Open a regular file, the standard input or a named pipe for reading its bytes as they are.
+
+    Raises OSError, or ValueError about a name with a zero byte or one that the file system cannot spell.
+    """
+    if place in _kept:
+        return io.BytesIO(_kept[place])
+    if place == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise OSError("the standard input is closed")
+        return io.BytesIO(_piped(sys.stdin.buffer))
+    stream = open(place, "rb")  # noqa: SIM115
+    mode = os.fstat(stream.fileno()).st_mode
+    if stat.S_ISREG(mode):
+        return stream
+    with stream:
+        if not stat.S_ISFIFO(mode):
+            raise OSError("it is neither a regular file nor a pipe")
+        return io.BytesIO(_piped(stream))
+
+
+def _piped(stream: BinaryIO) -> bytes:
+    content = bytearray()
+    while piece := stream.read(1 << 20):
+        content += piece
+        if len(content) > MOST_PIPED:
+            raise OSError(f"more than {MOST_PIPED} bytes came through a pipe; write them to a file first")
+    return bytes(content)
+
+
+@contextlib.contextmanager
+def _translated(place: str) -> Iterator[None]:
+    try:
+        yield
+    # A name with a zero byte, or one that the file system cannot spell, is a ValueError.
+    except (OSError, ValueError, MemoryError) as error:
+        raise DataError(f"The file {place} cannot be opened: {_reason(error)}.") from error
 
 
 def decompressing(stream: BinaryIO) -> BinaryIO:
@@ -117,21 +193,17 @@ class _GuardedStream(io.RawIOBase):
         self._decoder = codecs.getincrementaldecoder("utf-8")() if utf8 else None
         # `close` is called even on a stream whose file could not be opened.
         self._file: BinaryIO | None = None
+        with _translated(self._path):
+            self._file = open_seekable(self._path)
         try:
-            self._file = open(self._path, "rb")  # noqa: SIM115
-        # A name with a zero byte, or one that the file system cannot spell, is a ValueError.
-        except (OSError, ValueError) as error:
-            raise DataError(f"The file {self._path!s} cannot be opened: {_reason(error)}.") from error
-        try:
-            status = os.fstat(self._file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError("it is no regular file")
+            size = self._file.seek(0, os.SEEK_END)
+            self._file.seek(0)
             self._stream = decompressing(self._file)
         except READ_ERRORS as error:
             self._file.close()
             raise DataError(f"The file {self._path} cannot be read: {error}.") from error
         self._read = 0
-        self._limit = most_unpacked(status.st_size) if self._stream is not self._file else None
+        self._limit = most_unpacked(size) if self._stream is not self._file else None
 
     def readable(self) -> bool:
         return True

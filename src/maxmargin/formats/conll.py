@@ -2,9 +2,10 @@
 
 Conventions
 -----------
-One word a line, with its columns between spaces or tabs, the same number in every line; the last one is the tag. Blank
-lines stand between sentences. Lines whose first column is ``-DOCSTART-`` are skipped. A line that begins with ``#`` is a
-word like any other, unless comments are asked for.
+One word a line, with its columns between spaces or tabs, the same number in every line. The first is the word and the last
+its tag, unless others are named; columns between the two belong to the word, and others are left out. Blank lines stand
+between sentences. Lines whose first column is ``-DOCSTART-`` are skipped. A line that begins with ``#`` is a word like any
+other, unless comments are asked for.
 
 A path may go on into a zip file: ``conll2000.zip/conll2000/train.txt``, or ``conll2000.zip/train.txt`` where only one of
 its files has that name. What is in a zip is not unpacked to disk.
@@ -21,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import TextIO
 
-from maxmargin.errors import DataError
+from maxmargin.errors import DataError, OptionError, did_you_mean
 from maxmargin.formats.atomic import atomic_write
-from maxmargin.formats.compression import ZIP_ERRORS, check_archive, open_text
+from maxmargin.formats.compression import STANDARD_INPUT, ZIP_ERRORS, check_archive, open_text
 
 _SPACES = re.compile(r"[ \t]+")
 _ANY_SPACE = re.compile(r"[ \t-\r\x1c-\x1f]")
@@ -32,7 +33,11 @@ Sentence = list[tuple[str, ...]]
 
 
 def read_conll(
-    path: str | os.PathLike[str], comment: str | None = None, tagged: bool = True
+    path: str | os.PathLike[str],
+    comment: str | None = None,
+    tagged: bool = True,
+    word_column: int | str = 1,
+    tag_column: int | str = -1,
 ) -> tuple[list[Sentence], list[list[str]]]:
     """Read sentences in columns, possibly compressed or in a zip file.
 
@@ -43,7 +48,9 @@ def read_conll(
     comment : str, optional
         Lines that begin with it are skipped.
     tagged : bool
-        Whether the last column is the tag. If not, all columns belong to the word.
+        Whether there is a column of tags. If not, all columns from that of the word on belong to the word.
+    word_column, tag_column : int
+        Numbers of these columns from 1, or from -1 for the last.
 
     Returns
     -------
@@ -53,13 +60,17 @@ def read_conll(
         The tags of each sentence; no list at all if the file is not tagged.
     """
     place = os.fspath(path)
+    check_comment(comment)
+    word = column_number("word_column", word_column)
+    tag = column_number("tag_column", tag_column) if tagged else None
     sentences: list[Sentence] = [[]]
     tags: list[list[str]] = [[]]
     width, first = 0, 0
+    at, tag_at, belong = 0, 0, slice(0)
     with _open(path) as stream:
         for number, line in enumerate(stream, start=1):
             # Other scripts have spaces that belong to a word, such as the one that is not to be broken.
-            columns = line.split() if line.isascii() else [word for word in _SPACES.split(line.rstrip("\n")) if word]
+            columns = line.split() if line.isascii() else [piece for piece in _SPACES.split(line.rstrip("\n")) if piece]
             if not columns:
                 if sentences[-1]:
                     sentences.append([])
@@ -73,13 +84,14 @@ def read_conll(
                         f"{place}, line {number}: {_columns(len(columns))} found, but line {first} has {width}."
                     )
                 width, first = len(columns), number
-                if tagged and width == 1:
+                if (tagged, width, word, tag) == (True, 1, 1, -1):
                     raise DataError(
                         f"{place}, line {number}: 1 column found; expected a word, and its tag in the last."
                     )
+                at, tag_at, belong = _places(f"{place}, line {number}", width, word, tag)
             if tagged:
-                tags[-1].append(columns.pop())
-            sentences[-1].append(tuple(columns))
+                tags[-1].append(columns[tag_at])
+            sentences[-1].append((columns[at], *columns[belong]))
     if not sentences[-1]:
         sentences.pop()
         tags.pop()
@@ -130,6 +142,48 @@ def conll_text(
     return "\n".join(texts)
 
 
+def column_number(option: str, value: int | str, names: Sequence[str] = ()) -> int:
+    """The number of a column, from 1 or, if negative, from the last, that is given as such or by one of the names."""
+    if isinstance(value, str):
+        if value.upper() in names:
+            return names.index(value.upper()) + 1
+        if not re.fullmatch(r"[+-]?[0-9]{1,9}", value):
+            known = f", or a name: {', '.join(names)}" if names else ""
+            raise OptionError(
+                f"{option}={value!r} is not possible; expected the number of a column, such as 2 or -1{known}."
+                + did_you_mean(value, names)
+            )
+        value = int(value)
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value == 0:
+        raise OptionError(f"{option}={value!r} is not possible; columns count from 1, or from -1 for the last.")
+    return int(value)
+
+
+def check_comment(comment: str | None) -> None:
+    """Refuse what no line, or every line, begins with."""
+    if comment is not None and (not isinstance(comment, str) or not comment.strip()):
+        raise OptionError(f'comment={comment!r} is not possible; it must be how comments begin, such as "#", or None.')
+
+
+def _places(where: str, width: int, word: int, tag: int | None) -> tuple[int, int, slice]:
+    """Of lines with so many columns: the index of the word, of the tag, and of what else belongs to the word."""
+    for name, number in (("word_column", word), ("tag_column", tag)):
+        if number is not None and not -width <= number <= width:
+            raise DataError(f"{where}: {_columns(width)} found, but {name} is {number}.")
+    at = column_index(word, width)
+    if tag is None:
+        return at, at, slice(at + 1, width)
+    tag_at = column_index(tag, width)
+    if at == tag_at:
+        raise OptionError(f"{where}: word_column={word} and tag_column={tag} are the same of {_columns(width)}.")
+    return at, tag_at, slice(min(at, tag_at) + 1, max(at, tag_at))
+
+
+def column_index(number: int, width: int) -> int:
+    """The index from 0 of a column that is counted from 1 or from -1."""
+    return number - 1 if number > 0 else width + number
+
+
 def _columns(count: int) -> str:
     return f"{count} column{'s' if count > 1 else ''}"
 
@@ -158,6 +212,8 @@ def _open(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
 def _archive(place: str) -> tuple[str | None, str]:
     """The zip file that a path is or goes through, and the rest of the path; None if it is an ordinary path."""
+    if place == STANDARD_INPUT:
+        return None, ""
     if os.path.isfile(place):
         return (place, "") if zipfile.is_zipfile(place) else (None, "")
     for parent in PurePath(place).parents:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError
-from maxmargin.formats.compression import READ_ERRORS, ZIP_ERRORS, check_archive
+from maxmargin.formats.compression import READ_ERRORS, ZIP_ERRORS, check_archive, open_seekable
 
 
 def array_names(path: str | os.PathLike[str]) -> set[str]:
@@ -83,7 +83,7 @@ def is_text(array: NDArray[Any]) -> bool:
 def _opened(place: str) -> Iterator[zipfile.ZipFile]:
     """The archive; what is wrong with it is said in sentences."""
     try:
-        with open(place, "rb") as stream:
+        with open_seekable(place) as stream:
             if stream.read(2) != b"PK":
                 raise DataError(f"{place}: this is not an npz file.")
             try:

@@ -20,7 +20,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from maxmargin.errors import DataError, OptionError
+from maxmargin.errors import DataError, OptionError, did_you_mean
 from maxmargin.formats.atomic import atomic_write
 from maxmargin.formats.compression import open_text
 from maxmargin.formats.multilabel import MultiLabelData, check_label_cells
@@ -101,7 +102,9 @@ class LabelledRows:
             if "," in token or (possible is not None and label not in possible):
                 line = self.line_numbers[self.labels.index(token)]
                 wrong = "holds several" if "," in token else f"is not among the {len(known or ())} known labels"
-                raise DataError(f"{self.place}, line {line}: the label {short(token)} {wrong}.")
+                raise DataError(
+                    f"{self.place}, line {line}: the label {short(token)} {wrong}.{did_you_mean(token, known or ())}"
+                )
         return ClassData(self.X, label_vector([label_of[token] for token in self.labels]), self.feature_names)
 
 
@@ -235,7 +238,7 @@ def write_libsvm_multilabel(path: str | os.PathLike[str], data: MultiLabelData) 
 # What the readers and writers of such lines share
 
 
-def example_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+def example_lines(path: str | os.PathLike[str]) -> Generator[tuple[int, str]]:
     """Yield the number and the text of every line that is more than a comment, with spaces for tabs."""
     found = False
     with open_text(path) as stream:
@@ -246,6 +249,16 @@ def example_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
                 yield number, line.replace("\t", " ")
     if not found:
         raise DataError(f"{os.fspath(path)}: there are no examples in the file.")
+
+
+def first_query(path: str | os.PathLike[str]) -> int:
+    """The number of the first example's line if ``qid:`` comes after its label; 0 if not, or if this is no such text."""
+    # A file that is not there is an error all the same.
+    open_text(path).close()
+    with suppress(DataError), closing(example_lines(path)) as lines:
+        number, line = next(lines)
+        return number if line.partition(" ")[2].lstrip().startswith("qid:") else 0
+    return 0
 
 
 def short(text: str) -> str:
@@ -469,6 +482,7 @@ def _label_matrix(
             if label not in column_of:
                 raise DataError(
                     f"{place}, line {number}: the label {short(label)} is not among the {len(names)} known labels."
+                    + did_you_mean(label, names)
                 )
             if Y[row, column_of[label]]:
                 raise DataError(f"{place}, line {number}: the label {short(label)} occurs twice.")

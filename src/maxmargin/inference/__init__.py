@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from maxmargin.errors import OptionError
+from maxmargin.errors import OptionError, did_you_mean
 from maxmargin.inference.alpha_expansion import AlphaExpansion
 from maxmargin.inference.branch_and_bound import BranchAndBound
 from maxmargin.inference.choice import choose, choose_marginals, choose_oracle
@@ -70,7 +70,10 @@ def engine(name_or_object: str | Engine) -> Engine:
     if isinstance(name_or_object, str):
         if name_or_object not in ENGINES:
             known = ", ".join(f'"{name}"' for name in sorted(ENGINES))
-            raise OptionError(f"There is no inference engine {name_or_object!r}; known names are {known}.")
+            raise OptionError(
+                f"There is no inference engine {name_or_object!r}; known names are {known}."
+                + did_you_mean(name_or_object, ENGINES)
+            )
         return ENGINES[name_or_object]()
     if isinstance(name_or_object, Engine) and not isinstance(name_or_object, type):
         return name_or_object

@@ -33,7 +33,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from maxmargin.errors import DataError, OptionError
+from maxmargin.errors import DataError, OptionError, did_you_mean
 from maxmargin.parallel.threads import n_threads
 from maxmargin.parsing.chart import BRACKET, Brackets, SpanFeatures
 from maxmargin.parsing.grammar import ROW, Grammar
@@ -262,7 +262,10 @@ class ParseForests:
 
     def _check_options(self, underivable: str) -> None:
         if self.loss not in LOSSES:
-            raise OptionError(f'There is no loss {self.loss!r}; for parsing use "brackets" or "zero-one".')
+            raise OptionError(
+                f'There is no loss {self.loss!r}; for parsing use "brackets" or "zero-one".'
+                + did_you_mean(self.loss, LOSSES)
+            )
         if not (np.isfinite(self.scale) and self.scale > 0.0):
             raise OptionError(f"scale={self.scale!r} is not possible; it must be a finite number above 0.")
         if underivable not in ("raise", "skip"):
@@ -270,7 +273,10 @@ class ParseForests:
         unknown = [name for name in self.span_features if name not in SPAN_FEATURES]
         if unknown:
             known = ", ".join(f'"{name}"' for name in SPAN_FEATURES)
-            raise OptionError(f"There is no span feature {unknown[0]!r}; known names are {known}.")
+            raise OptionError(
+                f"There is no span feature {unknown[0]!r}; known names are {known}."
+                + did_you_mean(unknown[0], SPAN_FEATURES)
+            )
 
     def _make_features(
         self, start: NDArray[np.int64], token: NDArray[np.int32], min_count: int, word_class: ArrayLike | None

@@ -22,7 +22,15 @@ from typing import IO, Literal
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.formats.atomic import atomic_write
-from maxmargin.formats.compression import ZIP_ERRORS, check_archive, open_binary, open_text
+from maxmargin.formats.compression import (
+    ZIP_ERRORS,
+    check_archive,
+    is_pipe,
+    keeping,
+    open_binary,
+    open_seekable,
+    open_text,
+)
 from maxmargin.parsing.trees import Tree, located_trees
 
 TRACE = "-NONE-"
@@ -38,7 +46,7 @@ def read_trees(
     unary: Literal["keep", "collapse"] = "keep",
     suffix: str = ".mrg",
 ) -> Iterator[Tree]:
-    """Read the trees of a file one by one, holding no more than one in memory.
+    """Read the trees of a file one by one, holding no more than one in memory; of a pipe, all of them.
 
     Parameters
     ----------
@@ -59,7 +67,15 @@ def read_trees(
     if unary not in ("keep", "collapse"):
         raise OptionError(f'unary={unary!r} is not known; use "keep" or "collapse".')
     place = os.fspath(path)
-    with open_binary(path) as stream:
+    if is_pipe(place):
+        with keeping(place):
+            return iter(list(_trees(place, suffix, remove_traces, remove_functions, unary)))
+    return _trees(place, suffix, remove_traces, remove_functions, unary)
+
+
+def _trees(place: str, suffix: str, remove_traces: bool, remove_functions: bool, unary: str) -> Iterator[Tree]:
+    """Open the file at once, and read it tree by tree."""
+    with open_binary(place) as stream:
         zipped = stream.read(4) == b"PK\x03\x04"
     return _read(_members(place, suffix) if zipped else _file(place), remove_traces, remove_functions, unary)
 
@@ -140,7 +156,7 @@ def _file(place: str) -> Iterator[tuple[str, Iterable[str]]]:
 
 def _members(place: str, suffix: str) -> Iterator[tuple[str, Iterable[str]]]:
     """The lines of the texts in a zip archive, and what errors call them."""
-    with _readable(place), zipfile.ZipFile(place) as archive:
+    with _readable(place), open_seekable(place) as stream, zipfile.ZipFile(stream) as archive:
         names = sorted(name for name in archive.namelist() if name.endswith(suffix))
         if not names:
             raise DataError(f"{place}: no member of this zip archive has a name that ends in {suffix!r}.")

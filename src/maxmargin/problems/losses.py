@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from maxmargin.errors import DataError, OptionError
+from maxmargin.errors import DataError, OptionError, did_you_mean
 
 #: The losses that have names.
 LOSSES = ("hamming", "fraction", "count")
@@ -43,7 +43,10 @@ def variable_losses(
     start = np.concatenate([[0], np.cumsum(n_states)])
     if isinstance(loss, str):
         if loss not in LOSSES:
-            raise OptionError(f'loss={loss!r} is not known; use "hamming", "fraction", "count" or a table of costs.')
+            raise OptionError(
+                f'loss={loss!r} is not known; use "hamming", "fraction", "count" or a table of costs.'
+                + did_you_mean(loss, LOSSES)
+            )
         cost = {"hamming": np.full(len(sizes), share), "fraction": 1.0 / sizes, "count": np.ones(len(sizes))}[loss]
         tables = np.repeat(np.repeat(cost, n_variables), n_states)
     else:

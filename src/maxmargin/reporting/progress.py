@@ -74,7 +74,8 @@ class ProgressMonitor:
     def stop(self, summary: str) -> None:
         """Take the bar away and say how it ended."""
         self.close()
-        self._line(summary)
+        if summary:
+            self._line(summary)
 
     def close(self) -> None:
         """Take the bar away, if there is one: also when training fails, or the cursor would stay hidden."""

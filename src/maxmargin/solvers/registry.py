@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from maxmargin.errors import OptionError
+from maxmargin.errors import OptionError, did_you_mean
 from maxmargin.solvers.choice import choose_solver
 from maxmargin.solvers.core.capabilities import SOLVERS
 from maxmargin.solvers.cutting_planes.bundle import BundleMethod
@@ -54,7 +54,10 @@ def make_solver(solver: Any, problem: Any, objective: str = "margin", inference:
                 chosen.reason = "it asks the engine that inference names"
             return chosen
         if solver not in SOLVERS:
-            raise OptionError(f'solver={solver!r} is not known; use "auto" or one of: {", ".join(sorted(SOLVERS))}.')
+            raise OptionError(
+                f'solver={solver!r} is not known; use "auto" or one of: {", ".join(sorted(SOLVERS))}.'
+                + did_you_mean(solver, ("auto", *SOLVERS))
+            )
         made = SOLVERS[solver]()
         if objective != getattr(made, "objective", "margin"):
             if objective not in made.objectives:

@@ -85,9 +85,9 @@ def test_resuming_before_the_first_check_still_certifies(problem, tmp_path):
 def test_a_checkpoint_of_other_data_is_refused(problem, tables, tmp_path):
     path = tmp_path / "run.ckpt"
     SoftBCFW().solve(problem, 1.0, max_passes=3, checkpoint=path)
-    with pytest.raises(OptionError, match="belongs to another solver, data set or setting"):
+    with pytest.raises(OptionError, match="belongs to another run: the data differs"):
         SoftBCFW().solve(tables, 1.0, max_passes=3, checkpoint=path)
-    with pytest.raises(OptionError, match="belongs to another"):
+    with pytest.raises(OptionError, match=r"belongs to another run: C is 1\.0 there and 2\.0 here\. Delete it"):
         SoftBCFW().solve(problem, 2.0, max_passes=3, checkpoint=path)
 
 

@@ -1,8 +1,8 @@
 """The state of a solver: one record of arrays and numbers, all it needs to go on, and its copy on disk.
 
-A checkpoint is that record in a model file (a zip of JSON and ``.npy``, no pickle), written atomically. It names the problem by
-a fingerprint, so that training resumes only what it interrupted; k passes, a checkpoint, and k more give bit for bit what 2k
-passes give.
+A checkpoint is that record in a model file (a zip of JSON and ``.npy``, no pickle), written atomically. It says what
+it is of (`RunKey`), so that training resumes only what it interrupted, and says what differs; k passes, a checkpoint, and k more
+give bit for bit what 2k passes give.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import pickle
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NamedTuple, Self, TypeVar, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,32 @@ from maxmargin.problems.python_problem import PythonProblem
 State = TypeVar("State")
 
 
-def fingerprint(problem: Any, options: Mapping[str, Any]) -> str:
-    """A digest of the problem's arrays and of the options that shape the run, for checkpoints."""
-    digest = _digest(_all_arrays(problem))
-    digest.update(repr(sorted(options.items())).encode())
-    return str(digest.hexdigest())
+class RunKey(NamedTuple):
+    """What a checkpoint is of."""
+
+    solver: str
+    #: A digest of the problem's arrays.
+    data: str
+    #: What shapes the run, C and the seed included, as Python prints it.
+    options: dict[str, str]
+
+    @classmethod
+    def of(cls, solver: str, problem: Any, options: Mapping[str, Any]) -> Self:
+        """The key of a run."""
+        digest = str(_digest(_all_arrays(problem)).hexdigest())
+        return cls(solver, digest, {name: repr(value) for name, value in options.items()})
+
+    def differences(self, other: RunKey) -> str:
+        """What is not as in the other key, which is the one of the checkpoint; "" if they are the same."""
+        found = ["the data differs"] if other.data != self.data else []
+        # Options of another solver say nothing.
+        if other.solver != self.solver:
+            return "; ".join([f"the solver is {other.solver!r} there and {self.solver!r} here", *found])
+        for name in sorted(self.options.keys() | other.options.keys()):
+            there, here = (options.get(name, "not set") for options in (other.options, self.options))
+            if there != here:
+                found.append(f"{name} is {there} there and {here} here")
+        return "; ".join(found)
 
 
 def data_key(problem: Any, weights: bool = True) -> int:
@@ -94,7 +115,7 @@ def _number(digest: Any) -> int:
     return int.from_bytes(digest.digest()[:7], "big")
 
 
-def save_state(path: str | os.PathLike[str], solver: str, state: Any, key: str) -> None:
+def save_state(path: str | os.PathLike[str], state: Any, key: RunKey) -> None:
     """Write a state (a dataclass of arrays, structs of arrays, numbers and lists of numbers) atomically."""
     numbers: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
@@ -110,7 +131,13 @@ def save_state(path: str | os.PathLike[str], solver: str, state: Any, key: str) 
         else:
             # Floats as hexadecimal text: exact, and infinity has a name.
             numbers[field.name] = value.hex() if isinstance(value, float) else value
-    header = {"checkpoint": solver, "fingerprint": key, "numbers": numbers, "digest": _content(numbers, arrays)}
+    header = {
+        "checkpoint": key.solver,
+        "data": key.data,
+        "options": key.options,
+        "numbers": numbers,
+        "digest": _content(numbers, arrays),
+    }
     write_model(path, header, arrays)
 
 
@@ -122,13 +149,27 @@ def _content(numbers: Any, arrays: Mapping[str, Any]) -> str:
     return str(digest.hexdigest())
 
 
-def load_state(path: str | os.PathLike[str], solver: str, kind: type[State], key: str) -> State:
-    """Read a state written by `save_state` for the same solver and problem."""
+def _key_in(place: str, header: Mapping[str, Any]) -> RunKey:
+    """What a file says that it is a checkpoint of."""
+    advice = "delete it to start afresh, or name another file."
+    solver, data, options = (header.get(name) for name in ("checkpoint", "data", "options"))
+    if not isinstance(solver, str):
+        raise OptionError(f"The file {place!r} is no checkpoint; {advice}")
+    if "fingerprint" in header:
+        raise OptionError(f"The checkpoint {place!r} is of an earlier version of this library; {advice}")
+    if not isinstance(data, str) or not isinstance(options, dict):
+        raise ModelFileError(f"The checkpoint {place!r} does not say which run it belongs to; {advice}")
+    return RunKey(solver, data, options)
+
+
+def load_state(path: str | os.PathLike[str], kind: type[State], key: RunKey) -> State:
+    """Read a state written by `save_state` for the same solver, problem and options."""
     header, arrays = read_model(path)
-    if header.get("checkpoint") != solver or header.get("fingerprint") != key:
+    differences = key.differences(_key_in(os.fspath(path), header))
+    if differences:
         raise OptionError(
-            f"The checkpoint {os.fspath(path)!r} belongs to another solver, data set or setting; "
-            "delete it to start afresh, or name another file."
+            f"The checkpoint {os.fspath(path)!r} belongs to another run: {differences}. Delete it to start afresh, or name "
+            "another file."
         )
     # What is in the arrays goes to kernels as it is.
     if header.get("digest") != _content(header.get("numbers"), arrays):

@@ -33,7 +33,7 @@ class Monitor(Protocol):
         """Take one check's figures; return False to ask the solver to stop."""
 
     def stop(self, summary: str) -> None:
-        """Training ended, whatever the reason; `summary` is one sentence."""
+        """Training ended, whatever the reason; `summary` is one sentence, or "" if there is nothing to say."""
 
 
 class Silent:
@@ -48,6 +48,25 @@ class Silent:
 
     def stop(self, summary: str) -> None:
         """Do nothing."""
+
+
+class OnTheWay:
+    """Passes on what is said of a run that is one of many on the way to something, without the summary."""
+
+    def __init__(self, monitor: Monitor, purpose: str) -> None:
+        self.monitor, self.purpose = monitor, purpose
+
+    def start(self, solver: str, max_passes: int, tol: float) -> None:
+        """Say what the run is for."""
+        self.monitor.start(f"{solver}, {self.purpose}", max_passes, tol)
+
+    def update(self, report: Report) -> bool:
+        """Pass the report on."""
+        return self.monitor.update(report)
+
+    def stop(self, summary: str) -> None:
+        """Pass on that it ended."""
+        self.monitor.stop("")
 
 
 class Callback(Silent):

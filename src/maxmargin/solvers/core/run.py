@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
-from maxmargin.solvers.core.checkpoint import save_state
+from maxmargin.solvers.core.checkpoint import RunKey, save_state
 from maxmargin.solvers.core.monitor import Report
 from maxmargin.solvers.core.result import Result, Status
 from maxmargin.solvers.core.sampling import seed_of
@@ -131,10 +131,10 @@ class Run(ABC, Generic[S]):
         """What the monitor is told."""
         return Report(now.n_passes, max_passes, now.seconds, now.primal, now.dual, now.gap, tol, self.certificate)
 
-    def save(self, now: S, path: str | os.PathLike[str], key: str) -> None:
+    def save(self, now: S, path: str | os.PathLike[str], key: RunKey) -> None:
         """Write a checkpoint; training goes on if that fails, on a full disk for one."""
         try:
-            save_state(path, self.solver.name, now, key)
+            save_state(path, now, key)
             self.unsaved = ""
         except (OSError, OptionError) as error:
             if not self.unsaved:

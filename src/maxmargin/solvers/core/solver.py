@@ -29,7 +29,7 @@ from maxmargin.formats.atomic import check_writable
 from maxmargin.parallel.threads import Stopped, n_threads, stopping
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.core.capabilities import check_fit
-from maxmargin.solvers.core.checkpoint import data_key, fingerprint, load_state, structure_key
+from maxmargin.solvers.core.checkpoint import RunKey, data_key, load_state, structure_key
 from maxmargin.solvers.core.interrupt import Interruptible
 from maxmargin.solvers.core.monitor import Monitor, Silent
 from maxmargin.solvers.core.result import Result, Status
@@ -146,13 +146,13 @@ class Solver(ABC):
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
         run.tol = tol
         talk: Monitor = monitor or Silent()
-        key = ""
+        key = RunKey("", "", {})
         if checkpoint is not None:
             check_writable(checkpoint)
-            key = fingerprint(problem, {**self.options(), "C": C, "seed": run.seed})
+            key = RunKey.of(self.name, problem, {**self.options(), "C": C, "seed": run.seed})
         resumed = False
         if checkpoint is not None and os.path.exists(checkpoint):
-            now, resumed = load_state(checkpoint, self.name, run.state_type, key), True
+            now, resumed = load_state(checkpoint, run.state_type, key), True
         else:
             data = structure_key(problem) if self.portable else data_key(problem, weights=not self.reweightable)
             if state is not None and not isinstance(state, run.state_type):
