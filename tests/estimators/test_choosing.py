@@ -297,3 +297,14 @@ def test_a_run_that_does_not_converge_warns():
     X, y = blobs()
     with pytest.warns(ConvergenceWarning, match=r"MAX_PASSES after 2 passes, .* Allow more passes .*scale=True"):
         mm.MultiClassSVM(C=1e4, max_passes=2, tol=1e-9).fit(X, y)
+
+
+def test_a_checkpoint_keeps_the_choice(tmp_path):
+    X, y = blobs()
+    file = tmp_path / "a.ckpt"
+    first = mm.MultiClassSVM(tol=0.0, max_passes=4, checkpoint=file).fit(X, y)
+    rest = mm.MultiClassSVM(tol=0.0, max_passes=8, checkpoint=file).fit(X, y)
+    assert rest.C_ == first.C_
+    assert rest.validation_path_ == []
+    assert "checkpoint" in rest.result_.options["C_reason"]
+    assert rest.result_.n_passes == 8

@@ -43,6 +43,7 @@ from maxmargin.problems.conditionals import fit_temperature
 from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.problems.losses import LOSSES
 from maxmargin.solvers import SOLVERS, make_solver
+from maxmargin.solvers.core.checkpoint import option_in
 from maxmargin.solvers.core.monitor import OnTheWay
 from maxmargin.solvers.core.result import Result, Status
 
@@ -463,6 +464,10 @@ def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine 
     try:
         if isinstance(estimator.C, str) and state is not None and hasattr(estimator, "C_"):
             choice = Choice(estimator.C_, "as chosen by the fit before, from which this one starts", state=state)
+        elif isinstance(estimator.C, str) and estimator.checkpoint is not None and os.path.exists(estimator.checkpoint):
+            # Written by the last run, after the path: nothing is chosen twice.
+            C = float(option_in(estimator.checkpoint, "C"))
+            choice = Choice(C, "as chosen before the checkpoint was written", state=state)
         elif isinstance(estimator.C, str):
             quiet = None if monitor is None else OnTheWay(monitor, "choosing C")
             choice = choose_C(estimator, solver, problem, engine, state, quiet)

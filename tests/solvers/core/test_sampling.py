@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from maxmargin.errors import OptionError
-from maxmargin.solvers.core.sampling import in_runs, sample_by_gap, seed_of
+from maxmargin.solvers.core.sampling import draw_examples, in_runs, sample_by_gap, seed_of
 
 
 def test_shares_are_those_of_the_gaps():
     gaps = np.array([0.0, 1.0, 3.0, -1e-18, 6.0])
     counts = np.zeros(5)
     for seed in range(4000):
-        drawn = sample_by_gap(gaps, np.random.default_rng(seed))
+        drawn = sample_by_gap(gaps, np.random.default_rng(seed), np.ones(len(gaps), bool))
         assert len(drawn) == 5
         counts += np.bincount(drawn, minlength=5)
     expected = 5 * (0.2 / 5 + 0.8 * np.maximum(gaps, 0) / 10)
@@ -20,7 +20,9 @@ def test_shares_are_those_of_the_gaps():
 
 @pytest.mark.parametrize("gaps", [np.zeros(4), np.array([1.0, np.inf]), np.array([1.0, np.nan])])
 def test_without_usable_gaps_everyone_is_visited_once(gaps):
-    np.testing.assert_array_equal(sample_by_gap(gaps, np.random.default_rng(0)), np.arange(len(gaps)))
+    np.testing.assert_array_equal(
+        sample_by_gap(gaps, np.random.default_rng(0), np.ones(len(gaps), bool)), np.arange(len(gaps))
+    )
 
 
 def test_seeds():
@@ -39,3 +41,15 @@ def test_runs_cover_all_examples_once_and_keep_neighbours():
     assert (np.diff(order) == 1).mean() > 0.8
     assert order.tolist() != list(range(100))
     assert in_runs(np.empty(0, np.int64), np.random.default_rng(0)).size == 0
+
+
+@pytest.mark.parametrize("by_gap", [True, False])
+def test_examples_without_weight_are_never_drawn(by_gap):
+    weight = np.array([1.0, 0.0, 2.0, 0.0, 1.0, 3.0])
+    seen = np.concatenate(
+        [draw_examples(np.ones(6), weight, np.random.default_rng(seed), by_gap) for seed in range(20)]
+    )
+    assert set(seen.tolist()) == {0, 2, 4, 5}
+    assert len(seen) == 20 * 4
+    # Gaps that say nothing yet.
+    assert set(draw_examples(np.full(6, np.inf), weight, np.random.default_rng(0), True).tolist()) == {0, 2, 4, 5}

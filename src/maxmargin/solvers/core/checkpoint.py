@@ -162,6 +162,12 @@ def _key_in(place: str, header: Mapping[str, Any]) -> RunKey:
     return RunKey(solver, data, options)
 
 
+def option_in(path: str | os.PathLike[str], name: str) -> Any:
+    """An option of the run that a checkpoint belongs to."""
+    place = os.fspath(path)
+    return _key_in(place, read_model(place)[0]).options.get(name)
+
+
 def load_state(path: str | os.PathLike[str], kind: type[State], key: RunKey) -> State:
     """Read a state written by `save_state` for the same solver, problem and options."""
     header, arrays = read_model(path)

@@ -40,7 +40,9 @@ def draw_examples(
 ) -> NDArray[np.int64]:
     """The examples of a pass in random order, each once or drawn in proportion to their gaps; those without weight are left out."""
     if by_gap:
-        return rng.permutation(sample_by_gap(gaps * weight, rng, weight > 0.0))
+        # Gaps that nothing is known of are infinite, also those that have no weight.
+        shares = np.multiply(gaps, weight, out=np.zeros_like(gaps), where=weight > 0.0)
+        return rng.permutation(sample_by_gap(shares, rng, weight > 0.0))
     live = np.flatnonzero(weight > 0.0)
     return rng.permutation(len(weight) if len(live) == len(weight) else live)
 

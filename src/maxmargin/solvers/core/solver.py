@@ -224,6 +224,12 @@ class Solver(ABC):
         if not now.history:
             now.write_line()
         result = run.result(now, status)
+        over_by = jit.clock() - deadline
+        if status is Status.TIME_LIMIT and over_by > _GRACE:
+            result.message = (
+                f"{result.message} The limit of {max_seconds:g} s was passed by {over_by:.1f} s: one call of the oracle takes that "
+                "long."
+            ).strip()
         zero = value_at_zero(run)
         if result.primal > zero * (1.0 + 1e-12):
             # Weights that are worse than none are of no use to anyone.
