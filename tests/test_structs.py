@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from maxmargin.jit import Struct, inner, kernel
-from maxmargin.problems.layout import record_type, records
+from maxmargin.jit import Struct, inner, kernel, record_type, records
 
 PAIR = record_type("left", "right")
 

@@ -50,9 +50,8 @@ from maxmargin.inference.graph_cut import (
     roof_dual,
 )
 from maxmargin.inference.max_flow import Flow
-from maxmargin.jit import Struct, inner, kernel
+from maxmargin.jit import Struct, inner, kernel, record_type, records
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import record_type, records
 
 #: A depth of the search: how many children were entered, the variable branched on, its first state.
 DEPTH = record_type("entered", "branch", "first_state")

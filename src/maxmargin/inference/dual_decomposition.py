@@ -95,9 +95,9 @@ from maxmargin.inference.dual_steps import (
     variable_at,
 )
 from maxmargin.inference.rounding import improve
-from maxmargin.jit import inner, kernel
+from maxmargin.jit import inner, kernel, records
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import joint_state, records
+from maxmargin.problems.layout import joint_state
 from maxmargin.problems.structured import structured_max, structured_max_marginals, structured_score
 from maxmargin.problems.tables import slot_add, slot_max
 from maxmargin.problems.templates import TABLE

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.inference.trees import max_columns, max_rows
-from maxmargin.jit import Struct, inner
-from maxmargin.problems.layout import GraphArrays, record_type
+from maxmargin.jit import Struct, inner, record_type
+from maxmargin.problems.layout import GraphArrays
 from maxmargin.problems.structured import structured_max_marginals, structured_score, work_size
 from maxmargin.problems.tables import slot_add, slot_max, slot_scale, slot_sum
 from maxmargin.problems.templates import TABLE

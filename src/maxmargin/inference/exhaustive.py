@@ -38,9 +38,9 @@ from maxmargin.inference.contract import (
     raise_infeasible,
     room_per_structures,
 )
-from maxmargin.jit import Struct, inner, kernel
+from maxmargin.jit import Struct, inner, kernel, record_type, records
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import offsets, record_type, records
+from maxmargin.problems.layout import offsets
 from maxmargin.problems.structured import structured_score, structured_statistics, work_size
 from maxmargin.problems.templates import TABLE
 

@@ -71,9 +71,9 @@ from maxmargin.inference.contract import (
 )
 from maxmargin.inference.max_flow import NOT_YET, OUTSIDE, SOURCE, Flow, components, flow_kind, max_flow
 from maxmargin.inference.rounding import HALF_UP, REPAIR, SCHEMES, check_rounding
-from maxmargin.jit import Struct, inner, kernel
+from maxmargin.jit import Struct, inner, kernel, record_type, records
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import Largest, offsets, record_type, records
+from maxmargin.problems.layout import Largest, offsets
 from maxmargin.problems.templates import Template
 
 # How sentences call whatever needs binary pairs of finite scores.

@@ -67,9 +67,8 @@ from maxmargin.inference.elimination import (
     table_entries,
     table_size,
 )
-from maxmargin.jit import Struct, inner, kernel
+from maxmargin.jit import Struct, inner, kernel, record_type
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import record_type
 
 #: A clique (one more than there are; the last holds the ends): table in the example's room, rows, columns, message in the example's
 #: room, first member, first member of the separator, first link.

@@ -53,9 +53,9 @@ from maxmargin.inference.contract import (
     raise_infeasible,
     unbounded_result,
 )
-from maxmargin.jit import Struct, inner, kernel
+from maxmargin.jit import Struct, inner, kernel, record_type, records
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import GraphArrays, Largest, record_type, records
+from maxmargin.problems.layout import GraphArrays, Largest
 from maxmargin.problems.tables import slot_add, slot_max
 from maxmargin.problems.templates import Structure
 

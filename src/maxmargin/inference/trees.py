@@ -40,9 +40,9 @@ from maxmargin.inference.contract import (
     raise_infeasible,
     room_per_structures,
 )
-from maxmargin.jit import Struct, inner, kernel
+from maxmargin.jit import Struct, inner, kernel, record_type, records
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import GraphArrays, Largest, offsets, record_type, records
+from maxmargin.problems.layout import GraphArrays, Largest, offsets
 from maxmargin.problems.tables import slot_add, slot_max, slot_scale, slot_sum
 from maxmargin.problems.templates import Structure
 

@@ -1,9 +1,10 @@
-"""All about compilation: the decorators of compiled code, the structs that it takes, the cache of what was compiled, and the
-seconds that it took.
+"""All about compilation: the decorators of compiled code, the structs and records that it takes, the cache of what was compiled,
+and the seconds that it took.
 """
 
 from .decorators import inner, inner_overload, kernel
 from .folder import describe_cache
+from .records import record_type, records
 from .stopwatch import announce_compilation, clock, compile_seconds, silence
 from .structs import Struct
 
@@ -16,5 +17,7 @@ __all__ = [
     "inner",
     "inner_overload",
     "kernel",
+    "record_type",
+    "records",
     "silence",
 ]

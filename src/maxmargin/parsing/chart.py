@@ -40,9 +40,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import Struct, inner
+from maxmargin.jit import Struct, inner, records
 from maxmargin.parsing.grammar import short_record
-from maxmargin.problems.layout import offsets, records
+from maxmargin.problems.layout import offsets
 
 #: Binary rules by their right symbol and by their parent, chains and words by one of their symbols: what else the rule has, and its
 #: number.

@@ -34,6 +34,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError, OptionError, did_you_mean
+from maxmargin.jit import records
 from maxmargin.parallel.threads import n_threads
 from maxmargin.parsing.chart import BRACKET, Brackets, SpanFeatures
 from maxmargin.parsing.grammar import ROW, Grammar
@@ -41,7 +42,7 @@ from maxmargin.parsing.oracle import ParseExpectations, ParseOracle, gather, oth
 from maxmargin.parsing.parser import Derivations, Parser
 from maxmargin.parsing.trees import Tree
 from maxmargin.problems.factor_graphs import example_weights
-from maxmargin.problems.layout import offsets, records
+from maxmargin.problems.layout import offsets
 
 #: Names of the span features, and the least length of each bucket.
 SPAN_FEATURES = ("first", "last", "length", "split")

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import Struct, inner
+from maxmargin.jit import Struct, inner, record_type, records
 from maxmargin.parsing.chart import bottom_brackets, bottom_score, chain_brackets, chain_score, span_of
 from maxmargin.parsing.grammar import short_record
-from maxmargin.problems.layout import record_type, records
 
 #: The span, the symbol, the kind; derivations found, first of the candidates (`CLOSED` before they are listed), the part to look at
 #: next, whether there is nothing more to find.

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError
-from maxmargin.jit import kernel
+from maxmargin.jit import kernel, records
 from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures
 from maxmargin.problems.layout import (
     EXAMPLE,
@@ -44,7 +44,6 @@ from maxmargin.problems.layout import (
     flatten_structures,
     joint_state,
     offsets,
-    records,
     structured_data,
 )
 from maxmargin.problems.structured import FactorRoom, structured_score, work_size

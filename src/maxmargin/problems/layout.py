@@ -16,15 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError
-from maxmargin.jit import Struct, inner, kernel
+from maxmargin.jit import Struct, inner, kernel, record_type, records
 from maxmargin.problems.features import FeatureArrays, score_row
 from maxmargin.problems.templates import TABLE, Structure, Template
-
-
-def record_type(*names: str) -> np.dtype[Any]:
-    """Make the type of a record of whole numbers."""
-    return np.dtype([(name, np.int64) for name in names], align=True)
-
 
 #: `examples` (M+1 rows; the last holds the ends): structure, offsets in each coordinate, first row in each feature matrix.
 EXAMPLE = record_type(
@@ -48,14 +42,6 @@ SLOT = record_type("states", "stride", "outer", "delta")
 # Columns of `pairs`: for a pair of binary variables without fixed scores, the variables, the places of their states in the example
 # (-1 for any other factor), and the blocks of the four joint states.
 P_I, P_J, P_STATE_I, P_STATE_J, P_BLOCK = range(5)
-
-
-def records(dtype: np.dtype[Any], *columns: Any) -> Any:
-    """Make an array of records from columns of numbers; fields without a column are 0."""
-    out = np.zeros(len(columns[0]), dtype).view(np.recarray)
-    for name, column in zip(dtype.names or (), columns, strict=False):
-        out[name] = column
-    return out
 
 
 class Largest(Struct):

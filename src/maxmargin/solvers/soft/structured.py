@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import Struct, inner, kernel
+from maxmargin.jit import Struct, inner, kernel, record_type, records
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.layout import Largest, local_offsets, offsets, record_type, records
+from maxmargin.problems.layout import Largest, local_offsets, offsets
 from maxmargin.problems.structured import (
     structured_max,
     structured_score,
