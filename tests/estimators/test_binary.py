@@ -167,7 +167,7 @@ def test_names_of_the_one_loss(data, loss):
 def test_the_objective_is_handed_on(data, monkeypatch):
     seen = []
 
-    def spied(solver, problem, objective):
+    def spied(solver, problem, objective, inference):
         seen.append(objective)
         return make_solver(solver, problem)
 
@@ -261,7 +261,7 @@ def test_prediction_and_score_refuse_what_they_do_not_know(data):
     model = small().fit(X, y)
     with pytest.raises(DataError, match="X has 4 features, but BinarySVM is expecting 5"):
         model.predict(X[:, :4])
-    with pytest.raises(DataError, match=r"y\[2\] is 'maybe', a class that was not seen in training"):
-        model.score(X[:3], ["yes", "no", "maybe"])
+    # A class that was not seen in training is wrong.
+    assert model.score(X[:3], ["maybe"] * 3) == 0.0
     with pytest.raises(DataError, match="X has 80 rows, but y has 79"):
         model.score(X, y[:-1])

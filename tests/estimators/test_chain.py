@@ -450,9 +450,9 @@ def test_only_bio_is_predicted(boundary, order):
     tags = [*CHUNK_TAGS, ["B-VP", "I-VP"]]
     X = [rng.normal(size=(len(row), 3)) for row in tags]
     noise = [rng.normal(size=(n, 3)) * 10 for n in rng.integers(1, 9, 150)]
-    free = small(boundary=boundary, order=order, max_passes=20).fit(X, tags)
+    free = small(boundary=boundary, order=order, max_passes=400).fit(X, tags)
     assert not all(is_bio(row.tolist()) for row in free.predict(noise))
-    model = small(bio=True, boundary=boundary, order=order, max_passes=20).fit(X, tags)
+    model = small(bio=True, boundary=boundary, order=order, max_passes=400).fit(X, tags)
     predicted, values, _ = model.predict(noise, return_bound=True)
     assert all(is_bio(row.tolist()) for row in predicted)
     assert {"I-NP", "I-VP"} <= {tag for row in predicted for tag in row.tolist()}

@@ -162,8 +162,9 @@ def test_bad_data_is_a_sentence(data, change, sentence):
 
 def test_an_unseen_class(data):
     X, y = data
-    with pytest.raises(DataError, match=r"y\[0\] is 'e', a class that was not seen in training"):
-        small().fit(X, y).score(X, np.where(np.arange(90) == 0, "e", y))
+    model = small().fit(X, y)
+    right = model.predict(X) == y
+    assert model.score(X, np.where(np.arange(90) == 0, "e", y)) == right[1:].sum() / 90
 
 
 def test_probabilities_of_the_log_objective():
@@ -179,5 +180,4 @@ def test_probabilities_of_the_log_objective():
     assert abs(model.result_.primal - best.fun) <= 1e-6
     expected = scipy.special.softmax(X @ best.x.reshape(3, 3).T, axis=1)
     np.testing.assert_allclose(model.predict_proba(X), expected, atol=2e-3)
-    with pytest.raises(AttributeError, match="objective"):
-        mm.MultiClassSVM().fit(X, y).predict_proba(X)
+    assert model.temperature_ == 1.0

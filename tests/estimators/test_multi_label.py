@@ -70,16 +70,15 @@ def test_prediction_is_the_best_of_all_labelings(data, model):
         assert score_by_hand(model, x, y) == pytest.approx(best)
         assert score == pytest.approx(best)
         assert bound == score
-    np.testing.assert_array_equal(model.decision_function(X), scores)
     assert model.inference_ == "exhaustive (exact): no example has more than 1024 labelings"
 
 
 @pytest.mark.parametrize("engine", ["dual_decomposition", "graph_cut"])
 def test_an_engine_that_is_not_exact_gives_a_bound_that_holds(data, model, engine):
     X, _ = data
-    exact = model.decision_function(X)
     rough = small(inference=engine).fit(*data)
-    _, scores, bounds = rough.predict(X, return_bound=True)
+    exact = rough.set_params(inference="exhaustive").predict(X, return_bound=True)[1]
+    _, scores, bounds = rough.set_params(inference=engine).predict(X, return_bound=True)
     assert rough.inference_ == f"{engine} (not always exact): as asked"
     assert (scores <= exact + 1e-9).all()
     assert (bounds >= exact - 1e-9).all()
@@ -378,13 +377,16 @@ def test_score_refuses_what_it_cannot_compare(data, model):
     with pytest.raises(DataError, match="X has 40 rows, but Y has 39"):
         model.score(X, Y[:-1])
     lists = small(max_passes=2).fit(X[:2], [["a"], ["b"]])
-    with pytest.raises(DataError, match=r"Y\[1\] has the label 'c', which was not seen in training"):
-        lists.score(X[:2], [["a"], ["c"]])
+    # A label that was not seen in training is one more that is wrong.
+    seen = lists.score(X[:2], [["a"], []])
+    assert lists.score(X[:2], [["a"], ["c"]]) == pytest.approx((4 * seen + 1) / 6)
 
 
 def test_an_engine_that_cannot_says_so(data):
+    with pytest.raises(OptionError, match=r'"trees" cannot be the oracle here.* has a cycle'):
+        small(inference="trees").fit(*data)
     with pytest.raises(DataError, match="cycle"):
-        small(inference="trees").fit(*data).predict(data[0])
+        small(solver="soft-bcfw", inference="trees").fit(*data).predict(data[0])
 
 
 def test_a_path_of_c(data):

@@ -493,7 +493,8 @@ def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine 
     estimator.path_, estimator.result_ = results, results[choice.C]
     if isinstance(problem, FactorGraphs):
         estimator.temperature_ = choice.temperature
-        if estimator.objective == "log":
+        if estimator.objective == "log" or isinstance(problem.variable_features, KernelBlocks):
+            # Rows of a kernel whose matrix is not held have no scores of their own.
             estimator.temperature_ = 1.0
         elif choice.temperature is None:
             some = problem.take(np.arange(0, problem.n_examples, -(-problem.n_examples // SOME)))

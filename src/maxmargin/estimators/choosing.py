@@ -31,6 +31,7 @@ from maxmargin import jit
 from maxmargin.inference import Engine, batches
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.conditionals import fit_temperature
+from maxmargin.problems.features import KernelBlocks
 from maxmargin.solvers.core.result import Result, Status
 from maxmargin.solvers.core.sampling import seed_of
 
@@ -90,7 +91,7 @@ def scale_of(problem: Any) -> tuple[float, float]:
         loss = float(a.weight @ worst) / total
         size = 0.0
         for side, ends in ((batch.variables, problem.example_variables), (batch.factors, problem.example_factors)):
-            norms = side.features.squared_norms
+            norms = np.asarray(side.features.squared_norms)
             if len(norms) == problem.n_examples:
                 norms = norms * a.weight
             if len(norms) and ends[-1]:
@@ -181,6 +182,11 @@ def choose_C(estimator: Any, solver: Any, problem: Any, engine: Engine | None, s
     monitor : Monitor or None
     """
     unit, loss = scale_of(problem)
+    if isinstance(getattr(problem, "variable_features", None), KernelBlocks):
+        C = _rounded(unit * problem.n_examples * 10.0**_RULE)
+        return Choice(
+            C, "by the scale of the data, since the matrix of a kernel is not held, and held-out rows cannot be scored"
+        )
     parts = held_out(problem, float(estimator.validation_fraction), estimator.random_state)
     if not parts:
         C = _rounded(unit * _FEW * 10.0**_RULE)

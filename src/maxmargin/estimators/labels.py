@@ -102,6 +102,22 @@ def encode_lists(Y: Any, classes: NDArray[Any] | None) -> tuple[NDArray[np.int8]
     return encoded, classes
 
 
+def without_unseen(Y: Any, classes: NDArray[Any]) -> tuple[list[Any], NDArray[np.bool_]]:
+    """Collections without the labels that are no classes, and which of those each had: a row for each, a column a label."""
+    known, column = set(classes.tolist()), dict[Any, int]()
+    rows, found = [], []
+    for m, row in enumerate(Y):
+        if isinstance(row, list | tuple | set | frozenset):
+            other = [one for one in row if isinstance(one, Hashable) and one not in known]
+            found += [(m, column.setdefault(one, len(column))) for one in other]
+            row = [one for one in row if one not in column] if other else row
+        rows.append(row)
+    unseen = np.zeros((len(rows), len(column)), bool)
+    for m, k in found:
+        unseen[m, k] = True
+    return rows, unseen
+
+
 def encode_array(Y: Any) -> tuple[NDArray[np.int8], NDArray[Any]]:
     """Zeros and ones of an array, sparse matrix or data frame, and the classes: column names, or column numbers."""
     names = getattr(Y, "columns", None)

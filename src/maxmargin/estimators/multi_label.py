@@ -149,11 +149,16 @@ class MultiLabelSVM(StructuredPredictor):
         return self
 
     def score(self, X: Any, Y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Mean fraction of labels that are right: 1 - Hamming loss."""
+        """Mean fraction of labels that are right: 1 - Hamming loss. A label that was not seen in training is never predicted."""
+        check_is_fitted(self)
+        unseen: NDArray[np.bool_] | None = None
+        if target.is_lists(Y):
+            Y, unseen = target.without_unseen(Y, self.classes_)
         truth = self._encode(Y)
         _, found = self._predict(X)
         _check_lengths(len(found.values), len(truth))
-        right = (found.labels.reshape(truth.shape) == truth).mean(axis=1)
+        equal = found.labels.reshape(truth.shape) == truth
+        right = (equal if unseen is None else np.hstack([equal, ~unseen])).mean(axis=1)
         return float(np.average(right, weights=target.score_weights(sample_weight, len(right), "example")))
 
     def __sklearn_tags__(self) -> Tags:

@@ -134,7 +134,8 @@ def test_chains_and_forests_agree_on_what_enumeration_cannot_do():
         w = rng.normal(size=problem.n_weights)
         one, two = (oracle.mean(w, temperature, 1) for oracle in (fast, slow))
         np.testing.assert_allclose(one.psi, two.psi, rtol=0, atol=1e-11)
-        np.testing.assert_allclose(one.values, two.values, rtol=1e-12)
+        # Differences of scores of hundreds, some of which are all but 0.
+        np.testing.assert_allclose(one.values, two.values, rtol=1e-12, atol=1e-13)
         assert one.ell == pytest.approx(two.ell, rel=1e-11)
 
 

@@ -140,7 +140,7 @@ def outcome(run: Run[Any], now: State, status: Status, limits: Limits) -> Result
         said.append(
             f"The limit of {limits.max_seconds:g} s was passed by {late_by:.1f} s: one call of the oracle takes that long."
         )
-    zero = value_at_zero(run)
+    zero = value_at_zero(run) if result.certificate != "none" else math.inf
     if result.primal > zero * (1.0 + 1e-12):
         # Weights that are worse than none are of no use to anyone.
         result.weights = np.zeros_like(result.weights)

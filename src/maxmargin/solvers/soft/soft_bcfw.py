@@ -358,9 +358,9 @@ class SoftRun(ProximalRun[SoftState]):
         ratio = blocks / cost / _BALANCE if blocks > 0.0 and cost > 0.0 else 1.0
         change = 1.0
         if now.n_passes > 60 and len(gaps) % 5 == 0 and gaps[-1] > 0.8 * gaps[-6]:
-            # Little progress. Multipliers that move too far keep the marginals swinging: enforce agreement harder, unless the
-            # blocks have been losing ground to that.
-            change = 0.5 if rounds[-1] < rounds[-6] else 2.0
+            # Little progress. Multipliers that move too far keep the marginals swinging: enforce agreement harder, unless it is the
+            # blocks that lag behind, and have been losing ground.
+            change = 2.0 if ratio > _SLACK and rounds[-1] >= rounds[-6] else 0.5
         elif not 1.0 / _SLACK <= ratio <= _SLACK:
             change = min(2.0, max(0.5, math.sqrt(ratio))) ** (1.0 / (1.0 + now.n_passes / 60.0))
         now.rho = min(_RANGE * self.first_rho(), max(self.first_rho() / _RANGE, now.rho * change))
