@@ -196,11 +196,16 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"any of {', '.join(DATA)}; all by default")
     parser.add_argument("--data-home")
     parser.add_argument("--no-grid", action="store_true")
+    parser.add_argument(
+        "--max-seconds", type=float, help="limit of every fit of ours, for data that takes longer than you wait"
+    )
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     for name in options.names or DATA:
         kind, parts, peer = DATA[name](options.data_home)
+        if options.max_seconds is not None:
+            kind = partial(kind, max_seconds=options.max_seconds)
         few = [tuple(one[:: max(1, len(one) // 60)] for one in parts[0])]
         run(lambda kind=kind: kind(max_passes=3), few)
         error, seconds, models = run(kind, parts)
