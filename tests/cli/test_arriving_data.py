@@ -271,7 +271,7 @@ def test_what_C_was_chosen_and_why(folder, capsys, tmp_path):
     reason = model.result_.options["C_reason"]
     assert "held-out loss" in reason
     assert f"C            {model.C_:g}: {reason}\n" in out
-    assert f"C = {model.C_:g}: {reason}" in model.result_.summary()
+    assert f"C = {model.C_:g}, {reason}" in model.result_.summary()
     # It used to end in an error: C is a word here.
     assert run(["info", str(tmp_path / "a.mm")]) == 0
     lines = capsys.readouterr().out.splitlines()

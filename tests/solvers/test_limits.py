@@ -12,7 +12,7 @@ from maxmargin.problems import graph_problem, label_edges, multi_label_problem
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.solvers import BCFW, SOLVERS, Status
-from maxmargin.solvers.core import solver as core_solver
+from maxmargin.solvers.core import loop
 from maxmargin.solvers.oracles.graph_oracle import GraphOracle
 from reference.enumerated_program import exact_optimum
 from reference.quadratic_program import optimum
@@ -170,7 +170,7 @@ def test_ctrl_c_gives_up_a_long_check(monkeypatch):
             pass
 
     pressed = Pressed()
-    monkeypatch.setattr(core_solver, "Interruptible", lambda: pressed)
+    monkeypatch.setattr(loop, "Interruptible", lambda: pressed)
 
     def wait(seconds):
         # Pressed during the second round of questions.
