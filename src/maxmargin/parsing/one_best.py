@@ -42,8 +42,9 @@ def read_one(task: Any, m: int, room: Any, chart: Any, stack: Any, out: Any, e: 
             rows[at].begin, rows[at].end, rows[at].symbol, rows[at].rule, rows[at].split = i, j, a, rule, -1
             at += 1
         r, split = _best_bottom(task, m, slot, chart, c, span)
-        rule = rules.by_token[r].rule
-        if split >= 0:
+        if split < 0:
+            rule = rules.by_token[r].rule
+        else:
             rule = rules.by_parent[r].rule
             wrong += bottom_brackets(task, rules.label[c], span[2], span[3])
             stack[depth + 1].begin, stack[depth + 1].end, stack[depth + 1].symbol = split, j, rules.by_parent[r].right
