@@ -196,6 +196,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"any of {', '.join(DATA)}; all by default")
     parser.add_argument("--data-home")
     parser.add_argument("--no-grid", action="store_true")
+    parser.add_argument("--grid", type=float, nargs="+", default=GRID.tolist(), metavar="C", help="other values of C")
     parser.add_argument(
         "--max-seconds", type=float, help="limit of every fit of ours, for data that takes longer than you wait"
     )
@@ -219,7 +220,7 @@ def main() -> None:
         final = sum(model.result_.seconds for model in models)
         print(f"   last fit {final:.2f} s of {seconds:.2f} s")
         if not options.no_grid:
-            found = [(*run(lambda C=C, kind=kind: kind(C=C), parts)[:2], C) for C in GRID]
+            found = [(*run(lambda C=C, kind=kind: kind(C=C), parts)[:2], C) for C in options.grid]
             for wrong, took, C in found:
                 print(f"      grid C {C:10g}  {wrong:6.2f} %  {took:7.2f} s", flush=True)
             wrong, took, C = min(found)

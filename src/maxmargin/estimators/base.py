@@ -108,7 +108,7 @@ class StructuredEstimator(BaseEstimator):
     objective : "margin" or "log"
         The structured hinge, or the logarithmic loss of a conditional random field, for the solvers that can.
     validation_fraction : float
-        Share of the examples that is held out to choose C; with fewer than 1000 variables in all, each is held out once, in folds
+        Share of the examples that is held out to choose C; with fewer than 500 variables in all, each is held out once, in folds
         of this size.
     scale : "auto", True or False
         Whether columns of features are centred and divided by their size while training (`maxmargin.estimators.scaling`): "auto"

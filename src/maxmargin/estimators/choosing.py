@@ -10,8 +10,8 @@ squared norms of the feature rows of all its variables and factors. Good values 
 times it. A part of the examples is held out, and the others are trained on for C = unit, unit * 10^(1/2), and so on, each run
 from where the one before ended, to a coarse tolerance and for a few passes. The path ends when the task loss of the predictions
 for the held-out part has been above its best value twice, or is 0. Where the first value was the best, smaller ones are tried, too.
-The best C is that of least loss, as a mean over it and its neighbours. Then all the data is trained on, from the point that the
-path had at this C. With little data, every example is held out once, in folds.
+The best C is that of least loss. Then all the data is trained on, from the point that the path had at this C. With little data,
+every example is held out once, in folds, and the best C is that of least loss as a mean over it and its neighbours.
 
 Held-out examples are examples of weight 0, so that all runs are on one problem, and states (planes, marginals) of the path are
 good for the last run.
@@ -49,7 +49,7 @@ SOME = 2000
 #: Values above the best that end the path.
 _RISES = 2
 #: With fewer variables in all than this, every example is held out once.
-_LITTLE = 1000
+_LITTLE = 500
 #: What the random numbers of the held-out part are drawn for.
 _PURPOSE = 78
 #: Share of `max_seconds` that the path may take.
@@ -276,8 +276,10 @@ class _Path:
         return found
 
     def around(self) -> NDArray[np.float64]:
-        """The loss of each value and half of those of its neighbours: losses of few examples are not smooth."""
+        """The loss of each value; with little data, and half of those of its neighbours: losses of few examples are not smooth."""
         losses = np.array([one.loss for one in self.path])
+        if len(self.parts) == 1:
+            return losses
         wider = np.concatenate([losses[:1], losses, losses[-1:]])
         return np.asarray(0.5 * wider[:-2] + losses + 0.5 * wider[2:])
 
