@@ -142,7 +142,7 @@ def joint_states(graphs: FactorGraphs) -> NDArray[np.float64]:
 def _joint_states(graphs: FactorGraphs) -> NDArray[np.float64]:
     a = graphs.arrays
     with np.errstate(over="ignore"):
-        n_states = a.variable_kinds[a.variables.template].entries.astype(np.float64)
+        n_states = a.variable_kinds.entries[a.variables.template].astype(np.float64)
         return np.asarray(np.multiply.reduceat(n_states, a.structures[:-1].variables))
 
 
@@ -161,20 +161,20 @@ def _room(graphs: FactorGraphs) -> tuple[SearchRoom, NDArray[np.float64] | None]
 def _levels(graphs: FactorGraphs) -> Levels:
     a = graphs.arrays
     first = a.factors.neighbours
-    arity = a.factor_kinds[a.factors.template].arity
+    arity = a.factor_kinds.arity[a.factors.template]
     factor = np.repeat(np.arange(len(arity)), arity)
-    slot = a.factor_kinds[a.factors[factor].template].slots + np.arange(len(factor)) - first[factor]
-    stride = a.slots[slot].stride
+    slot = a.factor_kinds.slots[a.factors.template[factor]] + np.arange(len(factor)) - first[factor]
+    stride = a.slots.stride[slot]
     # The level of a factor is the last variable of its scope; the others come earlier.
     last = np.maximum.reduceat(a.scope, first) if len(first) else first
     own = a.scope == last[factor]
     earlier = first - np.arange(len(first))
     level = last + np.repeat(a.structures[:-1].variables, np.diff(a.structures.factors))
-    size = a.factor_kinds[a.factors.template].entries
+    size = a.factor_kinds.entries[a.factors.template]
     factors = records(
         FACTOR, a.factors.table, stride[own], earlier, earlier + arity - 1, size, a.factors.template, first
     )
-    n_states = a.variable_kinds[a.variables.template].entries
+    n_states = a.variable_kinds.entries[a.variables.template]
     return Levels(
         np.ascontiguousarray(a.structures.variables),
         records(

@@ -237,10 +237,14 @@ def structure_faults(
     wrong_f = [of_factor(t) for t in graphs.factor_templates]
     found: dict[int, str] = {}
     for number, s in enumerate(graphs.structures):
-        faults = [f"variable {i} {wrong_v[t]}" for i, t in enumerate(s.variable_templates) if wrong_v[t] is not None]
-        faults += [f"factor {c} {wrong_f[t]}" for c, t in enumerate(s.factor_templates) if wrong_f[t] is not None]
-        if faults:
-            found[number] = faults[0]
+        for noun, templates, wrong in (
+            ("variable", s.variable_templates, wrong_v),
+            ("factor", s.factor_templates, wrong_f),
+        ):
+            bad = np.isin(templates, [t for t, fault in enumerate(wrong) if fault is not None])
+            if bad.any() and number not in found:
+                c = int(np.flatnonzero(bad)[0])
+                found[number] = f"{noun} {c} {wrong[templates[c]]}"
     return found
 
 
@@ -267,13 +271,13 @@ def network(graphs: FactorGraphs) -> Network:
     """Which variables the arcs of each structure join; factors of more than two variables are left out."""
     a = graphs.arrays
     n_structures, n_variables = len(a.structures) - 1, len(a.variables)
-    arity = a.factor_kinds[a.factors.template].arity
+    arity = a.factor_kinds.arity[a.factors.template]
     owner = np.repeat(np.arange(n_structures), np.diff(a.structures.factors))
     first_variable = a.structures.variables
 
     # A batch may share structures with one that is refused, so other factors are left out, not assumed away.
     pair = np.flatnonzero(arity == 2)
-    ends = a.scope[a.factors[pair].neighbours[:, None] + np.arange(2)].reshape(-1, 2)
+    ends = a.scope[a.factors.neighbours[pair][:, None] + np.arange(2)].reshape(-1, 2)
     at = (ends + first_variable[owner[pair]][:, None]).ravel()
     order = np.argsort(at, kind="stable")
     place = np.empty(len(order), np.int64)
@@ -281,16 +285,16 @@ def network(graphs: FactorGraphs) -> Network:
     first_row = offsets(np.bincount(at, minlength=n_variables))
     first_pair = offsets(np.bincount(owner[pair], minlength=n_structures))
     local = place.reshape(-1, 2) - first_row[first_variable[owner[pair]]][:, None]
-    rows = records(ROW, ends[:, ::-1].ravel(), np.repeat(np.arange(len(pair)) - first_pair[owner[pair]], 2))
+    number = np.repeat(np.arange(len(pair)) - first_pair[owner[pair]], 2)
 
     single = np.flatnonzero(arity == 1)
     first_single = offsets(np.bincount(owner[single], minlength=n_structures))
     return Network(
         records(START, first_variable, first_pair, first_single),
-        records(PAIR, ends[:, 0], ends[:, 1], a.factors[pair].table, local[:, 0], local[:, 1]),
-        records(SINGLE, a.scope[a.factors[single].neighbours], a.factors[single].table),
+        records(PAIR, ends[:, 0], ends[:, 1], a.factors.table[pair], local[:, 0], local[:, 1]),
+        records(SINGLE, a.scope[a.factors.neighbours[single]], a.factors.table[single]),
         first_row,
-        rows[order],
+        records(ROW, ends[:, ::-1].ravel()[order], number[order]),
         int(np.diff(first_pair).max(initial=0)),
     )
 

@@ -314,10 +314,10 @@ def _check_fit(
 ) -> None:  # fmt: skip
     """Refuse a factor whose variables have other states than its template expects; `found` has those of each scope."""
     kinds, slots = shared["factor_kinds"], shared["slots"]
-    wrong = arity != kinds[t].arity
+    wrong = arity != kinds.arity[t]
     fits = ~wrong[factor]
-    slot = kinds[t[factor]].slots + np.arange(len(factor)) - offsets(arity)[factor]
-    wrong[factor[fits][found[fits] != slots[slot[fits]].states]] = True
+    slot = kinds.slots[t[factor]] + np.arange(len(factor)) - offsets(arity)[factor]
+    wrong[factor[fits][found[fits] != slots.states[slot[fits]]]] = True
     if wrong.any():
         c = int(np.flatnonzero(wrong)[0])
         number = int(np.searchsorted(offsets(n_factors), c, side="right") - 1)
