@@ -357,3 +357,12 @@ def test_a_label_that_is_nearly_known(capsys, tmp_path):
     assert run(["train", str(tmp_path / "a.svm"), "-C", "1", "--quiet", "-o", str(tmp_path / "a.mm")]) == 0
     capsys.readouterr()
     refused(capsys, 3, "the label 'rde' .*Did you mean \"red\"", "evaluate", tmp_path / "a.mm", tmp_path / "b.svm")
+
+
+def test_an_open_gap_is_a_status_and_no_warning_of_python(tmp_path):
+    data = tmp_path / "rows.svm"
+    data.write_text("".join(f"{k % 3 + 1} 1:{k % 7} 2:{k % 5} 3:1\n" for k in range(60)))
+    line = [sys.executable, "-m", "maxmargin", "train", str(data), "-C", "1000", "--max-passes", "2", "--quiet"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert "MAX_PASSES" in done.stdout
+    assert "ConvergenceWarning" not in done.stderr

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 
 from maxmargin.cli import compile_ahead, evaluate, info, predict, train
@@ -43,6 +44,8 @@ def run(argv: Sequence[str] | None = None) -> int:
         args = _parsed(argv)
     except SystemExit as stop:
         return int(stop.code or 0)
+    # The status in the output says so, and so does the exit code.
+    warnings.filterwarnings("ignore", message="Training ended with ")
     try:
         with _stoppable():
             code = int(_COMMANDS[args.command].run(args))
