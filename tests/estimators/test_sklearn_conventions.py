@@ -55,11 +55,11 @@ EXPECTED_OF_COLUMNS = EXPECTED | {"check_estimator_sparse_array": TWO, "check_es
 
 @parametrize_with_checks(
     [
-        OneColumn(max_passes=20),
-        mm.BinarySVM(),
+        OneColumn(C=1.0, max_passes=20),
+        mm.BinarySVM(C=1.0),
         mm.MultiClassSVM(),
-        mm.BinarySVM(kernel="rbf"),
-        mm.MultiClassSVM(kernel="poly"),
+        mm.BinarySVM(C=1.0, kernel="rbf"),
+        mm.MultiClassSVM(C=1.0, kernel="poly"),
     ],
     expected_failed_checks=lambda one: EXPECTED_OF_COLUMNS if isinstance(one, OneColumn) else EXPECTED,
 )
