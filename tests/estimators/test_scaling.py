@@ -1,5 +1,7 @@
 """``scale="auto"``: columns on one scale while training, weights in the user's units afterwards."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,6 +12,7 @@ import maxmargin as mm
 from maxmargin.errors import OptionError
 from maxmargin.estimators.scaling import scale_columns
 from maxmargin.problems import Features
+from maxmargin.solvers import SOLVERS
 
 #: Columns of sizes from 1e-2 to 1e4, some far from 0.
 SIZES, MEANS = np.array([1.0, 1e-2, 1e4, 50.0]), np.array([0.0, 5.0, -3e4, 1e3])
@@ -123,6 +126,19 @@ def test_warm_starts_and_checkpoints(tmp_path):
     mm.MultiClassSVM(C=10.0, tol=0.0, max_passes=4, checkpoint=file).fit(X, y)
     rest = mm.MultiClassSVM(C=10.0, tol=0.0, max_passes=8, checkpoint=file).fit(X, y)
     np.testing.assert_array_equal(whole.result_.weights, rest.result_.weights)
+
+
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+def test_the_state_keeps_its_own_weights(solver):
+    """A warm start goes on from the weights of the scaled columns, whoever trained them."""
+    X, y = data()
+    objective = "log" if SOLVERS[solver].objectives == ("log",) else "margin"
+    model = mm.MultiClassSVM(C=10.0, solver=solver, objective=objective, max_passes=3).fit(X, y)
+    assert "divided" in model.result_.options["scale"]
+    for field in dataclasses.fields(model.result_.state):
+        value = getattr(model.result_.state, field.name)
+        if isinstance(value, np.ndarray):
+            assert not np.shares_memory(value, model.result_.weights), field.name
 
 
 @pytest.mark.parametrize("scale", ["yes", None, 1, 0.5])

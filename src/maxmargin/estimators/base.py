@@ -250,6 +250,9 @@ class StructuredEstimator(BaseEstimator):
         self.inference_ = _describe(engine, reason)
         for result in self.path_.values():
             result.options["scale"] = "; ".join(one.describe() for _, one in scaled) or "columns are as they were given"
+            if scaled:
+                # Some solvers return an array of their state, which stays as it was.
+                result.weights = result.weights.copy()
             for side, rows in scaled:
                 rows.restore(problem.split_weights(result.weights)[side])
         keep_support(self, features, problem)

@@ -73,7 +73,7 @@ class ChainSVM(StructuredPredictor):
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
     n_basis, basis, objective, validation_fraction, scale : see there
         ``loss`` may also be an array (K, K) of costs ``loss[truth, predicted]`` in the order of ``classes_``, with a
-        diagonal of zeros; the costs of a sequence are divided by its length. ``kernel`` cannot be "precomputed".
+        diagonal of zeros; the costs of a sequence are divided by the mean length. ``kernel`` cannot be "precomputed".
 
     Attributes
     ----------

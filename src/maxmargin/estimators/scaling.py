@@ -13,8 +13,8 @@ the user's units: coef_j = w'_j / std_j, intercept = w'_0 - sum_j coef_j mean_j,
 
 "auto" does what the columns need. It divides if the largest and the smallest span (maximum minus minimum) of a column differ by
 more than a factor of 30, or, in CSR, where rare words have small values for good reasons, largest values by more than 1000. It
-centres if it divides, or if a column's mean is more than three times its standard deviation: this alone took a half to an eighth
-of the passes on iris, digits and scene. Columns that do not vary are left as they are.
+centres if it divides, or if a column's mean is more than three times its standard deviation: with C from 1 to 1000 this alone took
+0.06 to 0.28 of the passes on iris, and 0.39 to 0.75 on digits and scene. Columns that do not vary are left as they are.
 """
 
 from __future__ import annotations
