@@ -51,7 +51,6 @@ def test_the_scale_counts_variables_loss_and_features():
     problem = chain_problem(X, y, 3, boundary=False)
     count = chain_problem(X, y, 3, boundary=False, loss="count")
     mean = np.mean([len(row) for row in y])
-    size = mean * np.mean([(x**2).sum(axis=1).mean() * len(x) for x in X]) / mean + mean - 1
     unit, loss = scale_of(problem)
     assert loss == pytest.approx(1.0)
     rows = np.vstack(X)
@@ -101,7 +100,7 @@ def test_examples_without_weight_are_not_held_out():
     assert (np.concatenate(parts) % 2 == 1).all()
 
 
-def test_few_examples_get_a_rule(monkeypatch):
+def test_few_examples_get_a_rule():
     X, y = blobs(15)
     model = mm.MultiClassSVM().fit(X, y)
     assert model.validation_path_ == []
@@ -260,7 +259,7 @@ def test_the_path_takes_at_most_half_of_the_time():
     assert model.result_.n_passes > 0
 
 
-def test_interrupted_while_choosing(monkeypatch):
+def test_interrupted_while_choosing():
     X, y = blobs()
 
     class Impatient(SoftBCFW):

@@ -31,19 +31,7 @@ class Layout(NamedTuple):
 
 
 def draw_svg(tree: Any, font_size: float = 14) -> str:
-    """Draw a tree as SVG, without matplotlib.
-
-    Parameters
-    ----------
-    tree : Tree
-    font_size : float
-        In pixels.
-
-    Returns
-    -------
-    str
-        The text of an SVG file.
-    """
+    """A `Tree` as the text of an SVG file, with names of this size in pixels."""
     layout, em = layout_of(tree), font_size
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{layout.width * em:.1f}" height="{layout.height * em:.1f}" '
