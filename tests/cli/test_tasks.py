@@ -13,9 +13,9 @@ from maxmargin.cli.arrays import read_arrays
 from maxmargin.cli.main import run
 from maxmargin.cli.metrics import labeling_metrics
 from maxmargin.errors import DataError
-from maxmargin.estimators.base import OBJECTIVES
 from maxmargin.estimators.feature_space import KERNELS
 from maxmargin.estimators.loading import TASKS
+from maxmargin.estimators.parameters import OBJECTIVES
 from maxmargin.formats import GraphData, write_graphs
 from maxmargin.inference import ENGINES
 from maxmargin.solvers import SOLVERS

@@ -21,8 +21,8 @@ _PARAMETERS = ("C", "solver", "objective", "loss", "tol", "max_passes", "max_sec
 
 def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
     """The estimator that the options describe, with its parameters checked."""
-    from maxmargin.estimators.base import check_parameters
     from maxmargin.estimators.loading import TASKS
+    from maxmargin.estimators.parameters import check_parameters
 
     options = {name: getattr(args, name) for name in _PARAMETERS if getattr(args, name) is not None}
     if args.seed is not None:

@@ -1,4 +1,4 @@
-"""What all estimators share: their parameters and how each is checked, and training.
+"""What all estimators share: the parameters, and the way from a problem to a model.
 
 Conventions
 -----------
@@ -7,51 +7,35 @@ Names that end in an underscore appear with `fit`. ``result_.weights`` is the fl
 and the edges' coefficients are views of.
 
 The constant feature of ``fit_intercept`` is the last column of the features that the problem sees, and is regularised
-like the rest. What a kernel makes of features stands in `feature_space`.
+like the rest. What each parameter may be stands in `parameters`, training in `training`, and what a kernel makes of features in
+`feature_space`.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
-import numbers
 import os
-import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from maxmargin import jit
-from maxmargin.errors import DataError, OptionError, did_you_mean
-from maxmargin.estimators.basis import BASES
-from maxmargin.estimators.choosing import SOME, Choice, choose_C
+from maxmargin.errors import OptionError
 from maxmargin.estimators.feature_space import KERNEL_SOLVERS, KERNELS, is_linear, keep_support
 from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.parameters import check_parameters, quoted
 from maxmargin.estimators.restoring import restore_structured
 from maxmargin.estimators.saving import save, structured_parts
 from maxmargin.estimators.scaling import ScaledFeatures, scale_columns
-from maxmargin.inference import ENGINES, Engine, choose, engine
+from maxmargin.estimators.training import train
+from maxmargin.inference import Engine, choose, engine
 from maxmargin.problems import FactorGraphs, Features
-from maxmargin.problems.conditionals import fit_temperature
 from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.problems.losses import LOSSES
-from maxmargin.solvers import SOLVERS, make_solver
-from maxmargin.solvers.core.checkpoint import option_in
-from maxmargin.solvers.core.monitor import OnTheWay
-from maxmargin.solvers.core.result import Result, Status
-
-#: What `objective` may be.
-OBJECTIVES = ("margin", "log")
-
-if TYPE_CHECKING:
-    from maxmargin.reporting.progress import ProgressMonitor
+from maxmargin.solvers import make_solver
+from maxmargin.solvers.core.result import Result
 
 
 class StructuredEstimator(BaseEstimator):
@@ -288,7 +272,7 @@ class StructuredEstimator(BaseEstimator):
             getattr(solver, "kernel_blocks", False) or (not blocks and getattr(solver, "kernels", False))
         ):
             raise OptionError(
-                f"The solver {name} needs features, of which a kernel has none; use {_quoted(('auto', *KERNEL_SOLVERS))}, "
+                f"The solver {name} needs features, of which a kernel has none; use {quoted(('auto', *KERNEL_SOLVERS))}, "
                 'or kernel="linear", or n_basis=500 or so, which makes features of a kernel.'
             )
         if blocks and left_open:
@@ -304,232 +288,6 @@ class StructuredEstimator(BaseEstimator):
         return engine(self.inference), "as asked"
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# Parameters
-
-_SHARED = tuple(inspect.signature(StructuredEstimator).parameters)
-
-
-def shared(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that all estimators have, from the ``locals()`` of a task's constructor."""
-    return {name: given[name] for name in _SHARED}
-
-
-def check_parameters(estimator: StructuredEstimator) -> None:
-    """Refuse a parameter that cannot be, in a sentence that says what can."""
-    p: Mapping[str, Any] = estimator.get_params(deep=False)
-    # Whole numbers of Python's have no limit; those that are no float are no parameter, and their digits fill pages.
-    for name, value in p.items():
-        if name != "random_state" and isinstance(value, int) and abs(value) >= 2**63:
-            raise OptionError(f"{name} is not possible: a whole number of {value.bit_length()} bits is too large.")
-    automatic = isinstance(p["C"], str) and p["C"] == "auto"
-    if not automatic and not (_is_real(p["C"]) and math.isfinite(p["C"]) and p["C"] > 0):
-        raise OptionError(f'C={p["C"]!r} is not possible; it must be "auto" or a finite number above 0.')
-    if not (_is_real(p["validation_fraction"]) and 0 < p["validation_fraction"] < 1):
-        raise OptionError(
-            f"validation_fraction={p['validation_fraction']!r} is not possible; it must be a number above 0 and below 1."
-        )
-    if not (_is_real(p["tol"]) and p["tol"] >= 0):
-        raise OptionError(f"tol={p['tol']!r} is not possible; it must be a number that is not negative.")
-    if not (is_whole(p["max_passes"]) and p["max_passes"] >= 1):
-        raise OptionError(f"max_passes={p['max_passes']!r} is not possible; it must be a whole number of at least 1.")
-    if p["max_seconds"] is not None and not (_is_real(p["max_seconds"]) and p["max_seconds"] > 0):
-        raise OptionError(f"max_seconds={p['max_seconds']!r} is not possible; it must be a number above 0, or None.")
-    if p["C_path"] is not None:
-        values = [] if isinstance(p["C_path"], str) or not hasattr(p["C_path"], "__len__") else list(p["C_path"])
-        if not values or not all(_is_real(C) and math.isfinite(C) and C > 0 for C in values):
-            raise OptionError(
-                f"C_path={p['C_path']!r} is not possible; it must be a list of finite numbers above 0, or None."
-            )
-        if p["checkpoint"] is not None:
-            raise OptionError("A path of C has no checkpoint: give either C_path or checkpoint.")
-    for name in ("fit_intercept", "warm_start"):
-        if not isinstance(p[name], bool | np.bool_):
-            raise OptionError(f"{name}={p[name]!r} is not possible; it must be True or False.")
-    if not (isinstance(p["scale"], bool | np.bool_) or (isinstance(p["scale"], str) and p["scale"] == "auto")):
-        raise OptionError(f'scale={p["scale"]!r} is not possible; it must be "auto", True or False.')
-    if p["n_jobs"] is not None and not (is_whole(p["n_jobs"]) and p["n_jobs"] != 0):
-        raise OptionError(f"n_jobs={p['n_jobs']!r} is not possible; it must be a whole number other than 0, or None.")
-    if not (isinstance(p["verbose"], bool) or (is_whole(p["verbose"]) and p["verbose"] >= 0)):
-        raise OptionError(f"verbose={p['verbose']!r} is not possible; it must be 0 or a positive whole number.")
-    _check_name("solver", p["solver"], ("auto", *SOLVERS), "solve")
-    _check_name("inference", p["inference"], ("auto", *ENGINES), "maximise")
-    if isinstance(p["loss"], str) and p["loss"] not in estimator.losses:
-        raise OptionError(
-            f"loss={p['loss']!r} is not known; use {_quoted(estimator.losses)} or a table of costs."
-            + did_you_mean(p["loss"], estimator.losses)
-        )
-    _check_kernel(estimator)
-    _check_basis(estimator)
-    if estimator.objective not in OBJECTIVES:
-        raise OptionError(
-            f"objective={estimator.objective!r} is not known; use {_quoted(OBJECTIVES)}."
-            + did_you_mean(estimator.objective, OBJECTIVES)
-        )
-    seed = p["random_state"]
-    if not (
-        seed is None or isinstance(seed, np.random.Generator | np.random.RandomState) or (is_whole(seed) and seed >= 0)
-    ):
-        raise OptionError(
-            f"random_state={seed!r} is not possible; it must be a whole number from 0, a generator or None."
-        )
-    if p["checkpoint"] is not None:
-        from maxmargin.formats import check_writable
-
-        if not isinstance(p["checkpoint"], str | os.PathLike):
-            raise OptionError(f"checkpoint={p['checkpoint']!r} is not possible; it must be a path, or None.")
-        check_writable(p["checkpoint"])
-
-
-def _check_kernel(estimator: StructuredEstimator) -> None:
-    kernel, gamma = estimator.kernel, estimator.gamma
-    named = isinstance(kernel, str)
-    if named and kernel in KERNELS and kernel not in estimator.kernels:
-        raise OptionError(
-            f"kernel={kernel!r} is not possible for {type(estimator).__name__}, whose examples have many rows each; "
-            f"use {_quoted(estimator.kernels)} or a function of two matrices."
-        )
-    if isinstance(kernel, type) or not (kernel in estimator.kernels if named else callable(kernel)):
-        raise OptionError(
-            f"kernel={kernel!r} is not known; use {_quoted(estimator.kernels)} or a function of two matrices."
-            + did_you_mean(kernel, estimator.kernels if named else ())
-        )
-    if not (gamma == "scale" if isinstance(gamma, str) else _is_real(gamma) and math.isfinite(gamma) and gamma > 0):
-        raise OptionError(f'gamma={gamma!r} is not possible; it must be "scale" or a finite number above 0.')
-    if not (is_whole(estimator.degree) and estimator.degree >= 1):
-        raise OptionError(f"degree={estimator.degree!r} is not possible; it must be a whole number of at least 1.")
-    if not (_is_real(estimator.coef0) and math.isfinite(estimator.coef0) and estimator.coef0 >= 0):
-        raise OptionError(
-            f"coef0={estimator.coef0!r} is not possible; it must be a finite number that is not negative."
-        )
-
-
-def _check_basis(estimator: StructuredEstimator) -> None:
-    n_basis, basis = estimator.n_basis, estimator.basis
-    if not (isinstance(basis, str) and basis in BASES):
-        raise OptionError(f"basis={basis!r} is not known; use {_quoted(BASES)}." + did_you_mean(basis, BASES))
-    if n_basis is None:
-        return
-    if not (is_whole(n_basis) and n_basis >= 1):
-        raise OptionError(f"n_basis={n_basis!r} is not possible; it must be a whole number of at least 1, or None.")
-    if is_linear(estimator):
-        raise OptionError(
-            f'n_basis={n_basis!r} is for kernels: with kernel="linear" the features themselves are the basis.'
-        )
-    if basis == "k-means" and isinstance(estimator.kernel, str) and estimator.kernel == "precomputed":
-        raise OptionError(
-            'basis="k-means" needs the rows, and with kernel="precomputed" there are none; use "cholesky" or "random".'
-        )
-
-
-def _check_name(parameter: str, value: Any, known: tuple[str, ...], method: str) -> None:
-    if isinstance(value, str):
-        if value not in known:
-            raise OptionError(
-                f"{parameter}={value!r} is not known; the known names are {_quoted(known)}."
-                + did_you_mean(value, known)
-            )
-    elif isinstance(value, type) or not callable(getattr(value, method, None)):
-        raise OptionError(
-            f"{parameter}={value!r} is neither a name nor an object with a method {method}; "
-            f"the known names are {_quoted(known)}."
-        )
-
-
-def _quoted(names: tuple[str, ...]) -> str:
-    return ", ".join(f'"{name}"' for name in names)
-
-
-def _is_real(value: Any) -> bool:
-    """Whether a value is a number that a float can hold."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        return False
-    try:
-        float(value)
-    except OverflowError:
-        return False
-    return True
-
-
-def is_whole(value: Any) -> bool:
-    """Whether a value is an integer, and not True or False."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
-
-
-def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine | None = None) -> None:
-    """Choose C if that is left open, and train for it and for each C of a path, within the estimator's limits.
-
-    From small to large, each from the one before. Sets ``C_``, ``validation_path_``, ``path_`` and ``result_``.
-    """
-    monitor = _monitor(int(estimator.verbose))
-    clock = jit.clock()
-    results: dict[float, Result] = {}
-    try:
-        if isinstance(estimator.C, str) and state is not None and hasattr(estimator, "C_"):
-            choice = Choice(estimator.C_, "as chosen by the fit before, from which this one starts", state=state)
-        elif isinstance(estimator.C, str) and estimator.checkpoint is not None and os.path.exists(estimator.checkpoint):
-            # Written by the last run, after the path: nothing is chosen twice.
-            C = float(option_in(estimator.checkpoint, "C"))
-            choice = Choice(C, "as chosen before the checkpoint was written", state=state)
-        elif isinstance(estimator.C, str):
-            quiet = None if monitor is None else OnTheWay(monitor, "choosing C")
-            choice = choose_C(estimator, solver, problem, engine, state, quiet)
-        else:
-            choice = Choice(float(estimator.C), "as asked", state=state)
-        state = choice.state
-        for C in sorted({choice.C, *(float(one) for one in getattr(estimator, "C_path", None) or ())}):
-            left = None if estimator.max_seconds is None else float(estimator.max_seconds)
-            if left is not None and choice.path:
-                left = max(left - (jit.clock() - clock), 0.0)
-            result: Result = choice.interrupted or solver.solve(
-                problem, C=C, tol=float(estimator.tol), max_passes=int(estimator.max_passes), max_seconds=left,
-                random_state=estimator.random_state, n_jobs=estimator.n_jobs, monitor=monitor,
-                checkpoint=estimator.checkpoint, state=state,
-            )  # fmt: skip
-            result.options |= {"C": C, "tol": float(estimator.tol), "C_reason": choice.reason}
-            state, results[C] = result.state, result
-    finally:
-        if monitor is not None:
-            monitor.close()
-    warn_if_open(results[choice.C])
-    estimator.C_, estimator.validation_path_ = choice.C, choice.path
-    estimator.path_, estimator.result_ = results, results[choice.C]
-    if isinstance(problem, FactorGraphs):
-        estimator.temperature_ = choice.temperature
-        if estimator.objective == "log" or isinstance(problem.variable_features, KernelBlocks):
-            # Rows of a kernel whose matrix is not held have no scores of their own.
-            estimator.temperature_ = 1.0
-        elif choice.temperature is None:
-            some = problem.take(np.arange(0, problem.n_examples, -(-problem.n_examples // SOME)))
-            estimator.temperature_ = fit_temperature(some, some.scores(estimator.result_.weights))
-
-
-def warn_if_open(result: Result) -> None:
-    """Warn of a run that ended before its gap was closed, where one can be closed, and say what would help."""
-    advice = {
-        Status.MAX_PASSES: "Allow more passes (max_passes)",
-        Status.TIME_LIMIT: "Allow more time (max_seconds)",
-        Status.STALLED: "Its gap has stopped shrinking",
-    }
-    if result.certificate == "none" or result.status not in advice or not result.gap > result.options["tol"]:
-        return
-    warnings.warn(
-        f"Training ended with {result.status} after {result.n_passes} passes, at a gap of {result.gap:.3g} where tol is "
-        f"{result.options['tol']:g}. {advice[result.status]}; or try a larger tol, a smaller C than {result.options['C']:g}, or "
-        "features on one scale (scale=True).",
-        ConvergenceWarning,
-        stacklevel=5,
-    )
-
-
-def _monitor(verbose: int) -> ProgressMonitor | None:
-    if not verbose:
-        return None
-    from maxmargin.reporting.progress import ProgressMonitor
-
-    return ProgressMonitor()
-
-
 def _describe(chosen: Engine, reason: str) -> str:
     return f"{chosen.name} ({'exact' if chosen.exact else 'not always exact'}): {reason}"
 
@@ -540,70 +298,9 @@ def _shape(problem: FactorGraphs) -> tuple[int, ...]:
     return (problem.n_examples, problem.n_weights, *(int(end[-1]) for end in ends))
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# Features
+_SHARED = tuple(inspect.signature(StructuredEstimator).parameters)
 
 
-def check_features(X: Any, name: str = "X") -> Features:
-    """Features with at least one row and one column, or a sentence."""
-    dtype = getattr(X, "dtype", None)
-    if getattr(dtype, "kind", "") == "c":
-        raise DataError(f"Complex data not supported: {name} has dtype {dtype}; expected real numbers.")
-    if not sp.issparse(X):
-        if hasattr(X, "columns") and hasattr(X, "iloc"):
-            _check_frame(X, name)
-        X = np.asarray(X)
-        if X.ndim == 1:
-            raise DataError(
-                f"{name} has 1 dimension, shape {X.shape}; expected 2: (rows, features). Reshape your data: "
-                f"{name}.reshape(1, -1) is one example, {name}.reshape(-1, 1) one feature."
-            )
-        if X.dtype == object:
-            # What a data frame of mixed columns gives.
-            try:
-                X = X.astype(np.float64)
-            except (TypeError, ValueError, OverflowError) as error:
-                raise DataError(f"{name} holds values that are not real numbers ({error}).") from None
-    features = Features(X, name)
-    if features.shape[0] == 0:
-        raise DataError(f"{name} has no rows: the data is empty (shape {features.shape}).")
-    if features.shape[1] == 0:
-        raise DataError(f"{name} has 0 feature(s) (shape={features.shape}) while a minimum of 1 is required.")
-    return features
-
-
-def _check_frame(X: Any, name: str) -> None:
-    """Refuse a data frame with a column that holds anything but finite real numbers, naming the column and the row."""
-    for k, column in enumerate(X.columns):
-        values = X.iloc[:, k]
-        try:
-            numbers_ = np.asarray(values, np.float64)
-        except (TypeError, ValueError, OverflowError):
-            wrong = next(
-                ((row, value) for row, value in zip(X.index, values, strict=True) if not _is_real(value)),
-                (X.index[0], values.iloc[0]),
-            )
-            raise DataError(
-                f"{name} holds values that are not real numbers: column {column!r} is {wrong[1]!r} in row {wrong[0]!r}; encode "
-                "such columns as numbers first, or leave them out."
-            ) from None
-        if not np.isfinite(numbers_).all():
-            row = int(np.flatnonzero(~np.isfinite(numbers_))[0])
-            raise DataError(
-                f"{name} has {numbers_[row]} in column {column!r}, row {X.index[row]!r}; features must be finite, not NaN or "
-                "infinity."
-            )
-
-
-def remember_columns(estimator: StructuredEstimator, X: Any) -> None:
-    """Set ``n_features_in_`` and, for a data frame, ``feature_names_in_``, as scikit-learn does."""
-    validate_data(estimator, X, skip_check_array=True, reset=True)
-
-
-def compare_columns(estimator: StructuredEstimator, X: Any) -> None:
-    """Refuse features of another number or of other names than those of training."""
-    check_is_fitted(estimator)
-    try:
-        validate_data(estimator, X, skip_check_array=True, reset=False)
-    except ValueError as error:
-        raise DataError(str(error)) from None
+def shared(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that all estimators have, from the ``locals()`` of a task's constructor."""
+    return {name: given[name] for name in _SHARED}

@@ -26,9 +26,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
-from maxmargin.estimators.base import check_parameters, compare_columns, remember_columns, shared
+from maxmargin.estimators.base import shared
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
+from maxmargin.estimators.given_features import compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
 from maxmargin.features import Vectoriser

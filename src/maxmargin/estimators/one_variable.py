@@ -18,16 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError
 from maxmargin.estimators import labels as target
-from maxmargin.estimators.base import (
-    StructuredEstimator,
-    check_features,
-    check_parameters,
-    compare_columns,
-    remember_columns,
-    shared,
-)
+from maxmargin.estimators.base import StructuredEstimator, shared
 from maxmargin.estimators.feature_space import block_scores, training_rows
+from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.parameters import check_parameters
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.losses import LOSSES
 

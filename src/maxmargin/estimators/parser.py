@@ -22,11 +22,13 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, ModelFileError, OptionError, did_you_mean
-from maxmargin.estimators.base import StructuredEstimator, check_parameters, is_whole, train
+from maxmargin.estimators.base import StructuredEstimator
 from maxmargin.estimators.labels import is_empty
 from maxmargin.estimators.names import Auto, Objective, SolverOption
+from maxmargin.estimators.parameters import check_parameters, is_whole
 from maxmargin.estimators.restoring import result_of, size_of
 from maxmargin.estimators.saving import save
+from maxmargin.estimators.training import train
 from maxmargin.parsing.brackets import BracketScores, bracket_scores
 from maxmargin.parsing.forests import LOSSES, SPAN_FEATURES, ParseForests
 from maxmargin.parsing.grammar import Grammar, check_binarisation, induce, pcfg_weights

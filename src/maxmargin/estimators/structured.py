@@ -15,9 +15,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.estimators.base import StructuredEstimator, check_parameters, train
+from maxmargin.estimators.base import StructuredEstimator
 from maxmargin.estimators.labels import score_weights
 from maxmargin.estimators.names import Auto, SolverOption
+from maxmargin.estimators.parameters import check_parameters
+from maxmargin.estimators.training import train
 from maxmargin.problems.python_problem import PythonProblem, ask, named, outputs
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.choice import choose_solver

@@ -1,0 +1,97 @@
+"""Training: choose C if that is left open, train for it, and say what is left open."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from maxmargin import jit
+from maxmargin.estimators.choosing import SOME, Choice, choose_C
+from maxmargin.inference import Engine
+from maxmargin.problems import FactorGraphs
+from maxmargin.problems.conditionals import fit_temperature
+from maxmargin.problems.features import KernelBlocks
+from maxmargin.solvers.core.checkpoint import option_in
+from maxmargin.solvers.core.monitor import OnTheWay
+from maxmargin.solvers.core.result import Result, Status
+
+if TYPE_CHECKING:
+    from maxmargin.reporting.progress import ProgressMonitor
+
+
+def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine | None = None) -> None:
+    """Choose C if that is left open, and train for it and for each C of a path, within the estimator's limits.
+
+    From small to large, each from the one before. Sets ``C_``, ``validation_path_``, ``path_`` and ``result_``.
+    """
+    monitor = _monitor(int(estimator.verbose))
+    clock = jit.clock()
+    results: dict[float, Result] = {}
+    try:
+        if isinstance(estimator.C, str) and state is not None and hasattr(estimator, "C_"):
+            choice = Choice(estimator.C_, "as chosen by the fit before, from which this one starts", state=state)
+        elif isinstance(estimator.C, str) and estimator.checkpoint is not None and os.path.exists(estimator.checkpoint):
+            # Written by the last run, after the path: nothing is chosen twice.
+            C = float(option_in(estimator.checkpoint, "C"))
+            choice = Choice(C, "as chosen before the checkpoint was written", state=state)
+        elif isinstance(estimator.C, str):
+            quiet = None if monitor is None else OnTheWay(monitor, "choosing C")
+            choice = choose_C(estimator, solver, problem, engine, state, quiet)
+        else:
+            choice = Choice(float(estimator.C), "as asked", state=state)
+        state = choice.state
+        for C in sorted({choice.C, *(float(one) for one in getattr(estimator, "C_path", None) or ())}):
+            left = None if estimator.max_seconds is None else float(estimator.max_seconds)
+            if left is not None and choice.path:
+                left = max(left - (jit.clock() - clock), 0.0)
+            result: Result = choice.interrupted or solver.solve(
+                problem, C=C, tol=float(estimator.tol), max_passes=int(estimator.max_passes), max_seconds=left,
+                random_state=estimator.random_state, n_jobs=estimator.n_jobs, monitor=monitor,
+                checkpoint=estimator.checkpoint, state=state,
+            )  # fmt: skip
+            result.options |= {"C": C, "tol": float(estimator.tol), "C_reason": choice.reason}
+            state, results[C] = result.state, result
+    finally:
+        if monitor is not None:
+            monitor.close()
+    warn_if_open(results[choice.C])
+    estimator.C_, estimator.validation_path_ = choice.C, choice.path
+    estimator.path_, estimator.result_ = results, results[choice.C]
+    if isinstance(problem, FactorGraphs):
+        estimator.temperature_ = choice.temperature
+        if estimator.objective == "log" or isinstance(problem.variable_features, KernelBlocks):
+            # Rows of a kernel whose matrix is not held have no scores of their own.
+            estimator.temperature_ = 1.0
+        elif choice.temperature is None:
+            some = problem.take(np.arange(0, problem.n_examples, -(-problem.n_examples // SOME)))
+            estimator.temperature_ = fit_temperature(some, some.scores(estimator.result_.weights))
+
+
+def warn_if_open(result: Result) -> None:
+    """Warn of a run that ended before its gap was closed, where one can be closed, and say what would help."""
+    advice = {
+        Status.MAX_PASSES: "Allow more passes (max_passes)",
+        Status.TIME_LIMIT: "Allow more time (max_seconds)",
+        Status.STALLED: "Its gap has stopped shrinking",
+    }
+    if result.certificate == "none" or result.status not in advice or not result.gap > result.options["tol"]:
+        return
+    warnings.warn(
+        f"Training ended with {result.status} after {result.n_passes} passes, at a gap of {result.gap:.3g} where tol is "
+        f"{result.options['tol']:g}. {advice[result.status]}; or try a larger tol, a smaller C than {result.options['C']:g}, or "
+        "features on one scale (scale=True).",
+        ConvergenceWarning,
+        stacklevel=5,
+    )
+
+
+def _monitor(verbose: int) -> ProgressMonitor | None:
+    if not verbose:
+        return None
+    from maxmargin.reporting.progress import ProgressMonitor
+
+    return ProgressMonitor()
