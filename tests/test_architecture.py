@@ -26,7 +26,7 @@ LAYERS = [
     ("solvers.oracles",),
     ("solvers.frank_wolfe", "solvers.soft", "solvers.cutting_planes", "solvers.marginals", "solvers.online"),
     ("solvers",),
-    ("parsing",),
+    ("measures", "parsing"),
     ("datasets", "reporting"),
     ("estimators",),
     ("cli",),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from maxmargin.estimators.multi_class import MultiClassSVM
     from maxmargin.estimators.multi_label import MultiLabelSVM
     from maxmargin.estimators.parser import ParserSVM
+    from maxmargin.estimators.ranking import RankingSVM
     from maxmargin.estimators.structured import StructuredSVM
     from maxmargin.features.text import TextFeatures
     from maxmargin.problems.python_problem import PythonProblem
@@ -50,6 +51,7 @@ __all__ = [
     "MultiLabelSVM",
     "ParserSVM",
     "PythonProblem",
+    "RankingSVM",
     "StructuredSVM",
     "TextFeatures",
     "__version__",
@@ -72,6 +74,7 @@ __all__ = [
     "load",
     "make_synth1",
     "make_synth2",
+    "measures",
     "path",
     "plot_convergence",
     "plot_path",
@@ -83,7 +86,18 @@ __all__ = [
 
 #: Before any other module was read: `jit` keeps no code of sources that changed later.
 _imported = time.time()
-_MODULES = ("datasets", "errors", "estimators", "features", "formats", "inference", "problems", "reporting", "solvers")
+_MODULES = (
+    "datasets",
+    "errors",
+    "estimators",
+    "features",
+    "formats",
+    "inference",
+    "measures",
+    "problems",
+    "reporting",
+    "solvers",
+)
 _HOMES = {
     "BinarySVM": "estimators.binary",
     "ChainSVM": "estimators.chain",
@@ -92,6 +106,7 @@ _HOMES = {
     "MultiLabelSVM": "estimators.multi_label",
     "ParserSVM": "estimators.parser",
     "PythonProblem": "problems.python_problem",
+    "RankingSVM": "estimators.ranking",
     "StructuredSVM": "estimators.structured",
     "TextFeatures": "features.text",
     "load": "estimators.loading",

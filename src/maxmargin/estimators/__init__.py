@@ -7,6 +7,17 @@ from maxmargin.estimators.loading import load
 from maxmargin.estimators.multi_class import MultiClassSVM
 from maxmargin.estimators.multi_label import MultiLabelSVM
 from maxmargin.estimators.parser import ParserSVM
+from maxmargin.estimators.ranking import RankingSVM
 from maxmargin.estimators.structured import StructuredSVM
 
-__all__ = ["BinarySVM", "ChainSVM", "GraphSVM", "MultiClassSVM", "MultiLabelSVM", "ParserSVM", "StructuredSVM", "load"]
+__all__ = [
+    "BinarySVM",
+    "ChainSVM",
+    "GraphSVM",
+    "MultiClassSVM",
+    "MultiLabelSVM",
+    "ParserSVM",
+    "RankingSVM",
+    "StructuredSVM",
+    "load",
+]

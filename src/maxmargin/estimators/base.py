@@ -31,6 +31,7 @@ from maxmargin.estimators.saving import save, structured_parts
 from maxmargin.estimators.scaling import ScaledFeatures, scale_columns
 from maxmargin.estimators.training import train
 from maxmargin.inference import Engine, choose, engine
+from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs, Features
 from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.problems.losses import LOSSES
@@ -103,6 +104,8 @@ class StructuredEstimator(BaseEstimator):
     task = ""
     #: The names that `loss` may have, and `kernel`.
     losses: tuple[str, ...] = LOSSES
+    #: Whether `loss` may be a table of costs.
+    costs = True
     kernels: tuple[str, ...] = KERNELS
     result_: Result
 
@@ -202,6 +205,10 @@ class StructuredEstimator(BaseEstimator):
         """Set what this task added to a model file; returns how many weights there are, of blocks of a width."""
         raise NotImplementedError
 
+    def knows_loss(self, name: str) -> bool:
+        """Whether there is a loss of this name."""
+        return name in self.losses
+
     def _check_parameters(self) -> None:
         """Refuse a parameter that cannot be, in a sentence that says what can."""
         check_parameters(self)
@@ -213,7 +220,7 @@ class StructuredEstimator(BaseEstimator):
 
     # ------------------------------------------------------------------------------------------------ training
 
-    def _train(self, problem: FactorGraphs, features: Features) -> None:
+    def _train(self, problem: FactorGraphs | MeasureProblem, features: Features) -> None:
         """Solve the problem; sets ``result_``, ``inference_``, and the support among the rows of `features`."""
         problem, scaled = self._scaled(problem)
         solver = self._solver(problem)
@@ -229,9 +236,11 @@ class StructuredEstimator(BaseEstimator):
         )
         going_on = self.warm_start and getattr(self, "_shape", None) == shape and self.result_.solver == solver.name
         state = self.result_.state if going_on else None
-        engine, reason = self._engine(problem)
+        engine, self.inference_ = None, "scores are compared with 0 or with each other"
+        if isinstance(problem, FactorGraphs):
+            engine, reason = self._engine(problem)
+            self.inference_ = f"{engine.name} ({'exact' if engine.exact else 'not always exact'}): {reason}"
         train(self, solver, problem, state, engine)
-        self.inference_ = _describe(engine, reason)
         for result in self.path_.values():
             result.options["scale"] = "; ".join(one.describe() for _, one in scaled) or "columns are as they were given"
             if scaled:
@@ -242,7 +251,7 @@ class StructuredEstimator(BaseEstimator):
         keep_support(self, features, problem)
         self._shape = shape
 
-    def _scaled(self, problem: FactorGraphs) -> tuple[FactorGraphs, list[tuple[int, ScaledFeatures]]]:
+    def _scaled(self, problem: Any) -> tuple[Any, list[tuple[int, ScaledFeatures]]]:
         """The problem with columns of features on one scale, and which of its sides (0: variables, 1: factors) were changed."""
         changed: list[tuple[int, ScaledFeatures]] = []
         always = self.scale is True
@@ -259,7 +268,7 @@ class StructuredEstimator(BaseEstimator):
                 changed.append((1, rows))
         return problem, changed
 
-    def _solver(self, problem: FactorGraphs) -> Any:
+    def _solver(self, problem: Any) -> Any:
         """The solver for this objective, if it can train on these rows."""
         rows, chosen = problem.variable_features, self.solver
         blocks = isinstance(rows, KernelBlocks)
@@ -288,12 +297,10 @@ class StructuredEstimator(BaseEstimator):
         return engine(self.inference), "as asked"
 
 
-def _describe(chosen: Engine, reason: str) -> str:
-    return f"{chosen.name} ({'exact' if chosen.exact else 'not always exact'}): {reason}"
-
-
-def _shape(problem: FactorGraphs) -> tuple[int, ...]:
+def _shape(problem: Any) -> tuple[int, ...]:
     """What must be equal for a solver to go on from the state of another problem."""
+    if isinstance(problem, MeasureProblem):
+        return problem.measure.n, problem.n_weights
     ends = (problem.example_states, problem.example_tables, problem.example_messages)
     return (problem.n_examples, problem.n_weights, *(int(end[-1]) for end in ends))
 

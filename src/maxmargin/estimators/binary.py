@@ -6,23 +6,30 @@ The hinge is ``max(0, 1 - t score(x))`` with t = 1 for ``classes_[1]`` and -1 fo
 objective, ``|w|^2 / 2 + C/n sum hinge``, is that of scikit-learn's ``LinearSVC(C / n, loss="hinge")`` on the same features,
 where the constant feature, if any, is one of them. With costs, the hinge is ``max(0, cost - t score(x))``.
 
-Of the losses of SVM-perf, the error rate is there, which is a mean over examples, and so are costs by class. F1, precision or
-recall at k and the area under the ROC curve (swapped pairs) are not: they are losses of all predictions together, of which no
-example has a part, so that a problem made of examples with a hinge each cannot state them.
+The losses of SVM-perf, such as F1 and the area under the ROC curve, are of all predictions together (maxmargin/measures). Where
+such a loss compares scores with each other alone, training learns no threshold, and the intercept is then chosen so that as many
+training examples have a positive score as the measure counts: k, or as many as are positive.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Tags
 
-from maxmargin.errors import DataError
+from maxmargin.errors import DataError, OptionError
+from maxmargin.estimators.choosing import SOME
 from maxmargin.estimators.feature_space import name_blocks
 from maxmargin.estimators.one_variable import OneVariableClassifier
-from maxmargin.problems import FactorGraphs, binary_problem
+from maxmargin.measures import CountMeasure, MeasureProblem, PairMeasure, is_measure
+from maxmargin.problems import FactorGraphs, Features, binary_problem
+from maxmargin.problems.conditionals import fit_temperature
+
+#: The measures that error messages name; those with a number may have another.
+MEASURES = ("f1", "precision@10%", "recall@10%", "break-even", "roc-area")
 
 
 class BinarySVM(OneVariableClassifier):
@@ -38,8 +45,10 @@ class BinarySVM(OneVariableClassifier):
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
     n_basis, basis, objective, validation_fraction, scale : see there
-        ``loss`` is "hamming" or "zero-one", which are the same here, or an array (2, 2) of costs
-        ``loss[truth, predicted]`` with a diagonal of zeros. ``inference`` has nothing to do.
+        ``loss`` is "hamming" or "zero-one", which are the same here; an array (2, 2) of costs ``loss[truth, predicted]`` with a
+        diagonal of zeros; or a measure of all predictions together, with ``classes_[1]`` as the positive class: "f1" (or "f0.5",
+        "f2"), "precision@100", "precision@10%", "recall@100", "break-even" (precision = recall), "roc-area"; weights of
+        examples are for the F scores alone. ``inference`` has nothing to do.
 
     Attributes
     ----------
@@ -71,6 +80,7 @@ class BinarySVM(OneVariableClassifier):
     """
 
     task = "binary"
+    losses: tuple[str, ...] = (*OneVariableClassifier.losses, *MEASURES)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Score of each example, (n,): positive for ``classes_[1]``."""
@@ -99,10 +109,48 @@ class BinarySVM(OneVariableClassifier):
                 f"y holds {len(classes)} classes. MultiClassSVM takes any number."
             )
 
+    def knows_loss(self, name: str) -> bool:
+        """Whether there is a loss of this name."""
+        return name in OneVariableClassifier.losses or is_measure(name)
+
     def _problem(
         self, features: Any, states: NDArray[np.int32], n_classes: int, loss: Any, weight: NDArray[np.float64]
-    ) -> FactorGraphs:
-        return binary_problem(features, states, loss, weight)
+    ) -> FactorGraphs | MeasureProblem:
+        if not isinstance(self.loss, str) or self.loss in OneVariableClassifier.losses:
+            return binary_problem(features, states, loss, weight)
+        measure: Any = PairMeasure(states.astype(np.int64)) if self.loss == "roc-area" else None
+        if measure is None:
+            measure = CountMeasure(self.loss, states == 1, weight / weight.mean())
+        if not measure.learns_threshold and (weight != weight[0]).any():
+            raise OptionError(
+                f"loss={self.loss!r} compares scores of examples with each other, in which they have no weights of their own; "
+                "leave sample_weight and class_weight out."
+            )
+        return MeasureProblem(features, measure, constant=bool(self.fit_intercept))
+
+    def _train(self, problem: FactorGraphs | MeasureProblem, features: Features) -> None:
+        super()._train(problem, features)
+        if isinstance(problem, MeasureProblem):
+            if not self.result_.weights.any():
+                warnings.warn(
+                    f"No weights have a smaller bound of the loss {self.loss!r} than zero, which these are: the classes overlap "
+                    'too much for it, or C is too small. Try class_weight="balanced" with an F score, or loss="roc-area".',
+                    UserWarning,
+                    stacklevel=3,
+                )
+            for result in self.path_.values():
+                if self.fit_intercept and not problem.measure.learns_threshold:
+                    result.weights = result.weights.copy()
+                    result.weights[-1] -= threshold(problem.scores(result.weights), problem.measure.n_predicted)
+            graphs = binary_problem(problem.variable_features, problem.measure.kinds)
+            some = graphs.take(np.arange(0, graphs.n_examples, -(-graphs.n_examples // SOME)))
+            self.temperature_ = fit_temperature(some, some.scores(self.result_.weights))
 
     def _name_weights(self) -> None:
         name_blocks(self, 1)
+
+
+def threshold(scores: NDArray[np.float64], k: int) -> float:
+    """The middle between the k-th largest score and the next."""
+    ordered = np.sort(scores)[::-1]
+    return float(ordered[k - 1] + ordered[k]) / 2.0 if k < len(ordered) else float(ordered[-1]) - 1.0

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from maxmargin import jit
 from maxmargin.inference import Engine, batches
+from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.conditionals import fit_temperature
 from maxmargin.problems.features import KernelBlocks
@@ -105,18 +106,20 @@ def held_out(problem: Any, fraction: float, random_state: Any) -> list[NDArray[n
     No part at all if there are too few examples. Where examples have one variable, a part has its share of every class. Elsewhere
     an example with a label that appears nowhere else is never held out.
     """
-    graphs = isinstance(problem, FactorGraphs)
-    weight = problem.arrays.weight if graphs else problem.weight
+    graphs, weight = isinstance(problem, FactorGraphs), _weights(problem)
     live = np.flatnonzero(weight > 0.0)
     if len(live) < _FEW:
         return []
     order = np.random.default_rng([seed_of(random_state), _PURPOSE]).permutation(live)
-    n_variables = np.diff(problem.example_variables) if graphs else np.ones(problem.n_examples, np.int64)
+    n_variables = np.diff(problem.example_variables) if graphs else np.ones(len(weight), np.int64)
     n_parts = max(2, round(1.0 / fraction)) if n_variables[live].sum() < _LITTLE else 1
     place = np.arange(len(order))
+    classes = getattr(problem, "kinds", None)
     if graphs and (n_variables == 1).all():
+        classes = problem.labels
+    if classes is not None:
         # Class by class, so that neighbours in this order are alike.
-        place[np.argsort(problem.labels[order], kind="stable")] = np.arange(len(order))
+        place[np.argsort(classes[order], kind="stable")] = np.arange(len(order))
     if n_parts > 1:
         part = place % n_parts
     else:
@@ -126,6 +129,12 @@ def held_out(problem: Any, fraction: float, random_state: Any) -> list[NDArray[n
         owner, kinds = np.repeat(np.arange(problem.n_examples), n_variables), _kinds(problem)
         chosen = [one[~np.isin(one, _alone(owner, kinds, one, weight))] for one in chosen]
     return [one for one in chosen if len(one)]
+
+
+def _weights(problem: Any) -> NDArray[np.float64]:
+    """The weights of what can be held out."""
+    weight: NDArray[np.float64] = problem.arrays.weight if isinstance(problem, FactorGraphs) else problem.weight
+    return weight
 
 
 def _alone(
@@ -150,6 +159,8 @@ def held_out_loss(
     problem: Any, examples: NDArray[np.int64], engine: Engine | None, n_jobs: int | None
 ) -> Callable[[NDArray[np.float64]], float]:
     """The mean task loss of predictions for some examples, as a function of the weights."""
+    if isinstance(problem, MeasureProblem):
+        return lambda w: problem.loss_of(examples, w)
     if isinstance(problem, FactorGraphs):
         part = problem.take(examples)
         weight = part.arrays.weight
@@ -189,7 +200,7 @@ def choose_C(estimator: Any, solver: Any, problem: Any, engine: Engine | None, s
         )
     parts = held_out(problem, float(estimator.validation_fraction), estimator.random_state)
     if not parts:
-        C = _rounded(unit * _FEW * 10.0**_RULE)
+        C = _rounded(unit * (1 if isinstance(problem, MeasureProblem) else _FEW) * 10.0**_RULE)
         return Choice(C, f"by the scale of the data, since fewer than {_FEW} examples are too few to hold some out")
     path = _Path(estimator, solver, problem, engine, parts, state, monitor)
     path.tol = max(float(estimator.tol), _TOL * loss)
@@ -208,15 +219,18 @@ class _Path:
         monitor: Any,
     ) -> None:  # fmt: skip
         self.estimator, self.solver, self.monitor = estimator, solver, monitor
-        weight = problem.arrays.weight if isinstance(problem, FactorGraphs) else problem.weight
+        weight = _weights(problem)
         self.parts = []
         self.held = problem.take(parts[-1][:SOME]) if isinstance(problem, FactorGraphs) else None
         for held in parts:
             left = weight.copy()
             left[held] = 0.0
             self.parts.append((problem.with_weights(left), held_out_loss(problem, held, engine, estimator.n_jobs)))
-        self.n_examples, self.n_held = problem.n_examples, sum(len(held) for held in parts)
+        self.n_examples, self.n_held = len(weight), sum(len(held) for held in parts)
         self.n_trained = int(np.count_nonzero(weight > 0.0)) - self.n_held // len(parts)
+        if isinstance(problem, MeasureProblem):
+            # Its loss is no mean over examples.
+            self.n_trained = 1
         self.states = [state] * len(parts)
         self.tol = 0.0
         n_variables = int(problem.example_variables[-1]) if isinstance(problem, FactorGraphs) else problem.n_examples

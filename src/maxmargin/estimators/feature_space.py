@@ -33,7 +33,6 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 from maxmargin.errors import DataError
 from maxmargin.estimators.basis import BasisFeatures, cluster_centres, coordinates, greedy_rows, nearest_rows
-from maxmargin.problems import FactorGraphs
 from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures, check_semidefinite
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.core.sampling import seed_of
@@ -176,7 +175,7 @@ def with_constant(features: Features) -> Features:
     return Features(np.hstack([matrix, ones]), features.name)
 
 
-def keep_support(estimator: Any, features: Features, problem: FactorGraphs) -> None:
+def keep_support(estimator: Any, features: Features, problem: Any) -> None:
     """After training, keep the basis, or the rows that any block of weights makes use of."""
     for name in _OF_KERNELS:
         vars(estimator).pop(name, None)

@@ -16,6 +16,7 @@ from maxmargin.estimators.graph import GraphSVM
 from maxmargin.estimators.multi_class import MultiClassSVM
 from maxmargin.estimators.multi_label import MultiLabelSVM
 from maxmargin.estimators.parser import ParserSVM
+from maxmargin.estimators.ranking import RankingSVM
 from maxmargin.estimators.restoring import vectoriser_of
 from maxmargin.formats.model_file import read_model
 from maxmargin.inference import ENGINES
@@ -23,7 +24,7 @@ from maxmargin.solvers import SOLVERS
 
 #: Estimators by the name of their task, which model files and the command line use.
 TASKS: dict[str, type[Any]] = {
-    cls.task: cls for cls in (BinarySVM, MultiClassSVM, MultiLabelSVM, ChainSVM, GraphSVM, ParserSVM)
+    cls.task: cls for cls in (BinarySVM, MultiClassSVM, MultiLabelSVM, ChainSVM, GraphSVM, ParserSVM, RankingSVM)
 }
 
 
@@ -37,7 +38,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    BinarySVM, MultiClassSVM, MultiLabelSVM, ChainSVM, GraphSVM or ParserSVM
+    BinarySVM, MultiClassSVM, MultiLabelSVM, ChainSVM, GraphSVM, ParserSVM or RankingSVM
         The fitted estimator.
     """
     place = os.fspath(path)

@@ -23,6 +23,7 @@ from maxmargin.estimators.feature_space import block_scores, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
+from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.losses import LOSSES
 
@@ -31,7 +32,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
     """Base of the classifiers of single examples; a task adds its problem and what its scores mean."""
 
     # Of one variable, "zero-one" is the Hamming loss.
-    losses = (*LOSSES, "zero-one")
+    losses: tuple[str, ...] = (*LOSSES, "zero-one")
 
     def __init__(
         self,
@@ -153,7 +154,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
 
     def _problem(
         self, features: Any, states: NDArray[np.int32], n_classes: int, loss: Any, weight: NDArray[np.float64]
-    ) -> FactorGraphs:
+    ) -> FactorGraphs | MeasureProblem:
         raise NotImplementedError
 
     def _name_weights(self) -> None:

@@ -22,7 +22,7 @@ OBJECTIVES = ("margin", "log")
 
 def check_parameters(estimator: Any) -> None:
     """Refuse a parameter that cannot be, in a sentence that says what can."""
-    p: dict[str, Any] = estimator.get_params(deep=False)
+    p = {name: value for name, value in vars(estimator).items() if not (name.startswith("_") or name.endswith("_"))}
     # Whole numbers of Python's have no limit; those that are no float are no parameter, and their digits fill pages.
     for name, value in p.items():
         if name != "random_state" and isinstance(value, int) and abs(value) >= 2**63:
@@ -59,9 +59,9 @@ def check_parameters(estimator: Any) -> None:
         raise OptionError(f"verbose={p['verbose']!r} is not possible; it must be 0 or a positive whole number.")
     _check_name("solver", p["solver"], ("auto", *SOLVERS), "solve")
     _check_name("inference", p["inference"], ("auto", *ENGINES), "maximise")
-    if isinstance(p["loss"], str) and p["loss"] not in estimator.losses:
+    if isinstance(p["loss"], str) and not estimator.knows_loss(p["loss"]):
         raise OptionError(
-            f"loss={p['loss']!r} is not known; use {quoted(estimator.losses)} or a table of costs."
+            f"loss={p['loss']!r} is not known; use {quoted(estimator.losses)}{' or a table of costs' * estimator.costs}."
             + did_you_mean(p["loss"], estimator.losses)
         )
     _check_kernel(estimator)

@@ -15,7 +15,8 @@
 7. Anything else, such as images with many classes: `bcfw` with dual decomposition, whose labelings and bounds bracket the exact
    problem.
 
-A problem that is not made of factor graphs has only its oracle: `bcfw`. With ``objective="log"``: `lbfgs`.
+A problem that is not made of factor graphs has only its oracle: `bcfw`, or `one-slack` if it is one example. With
+``objective="log"``: `lbfgs`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ def _smooth_choice() -> tuple[Solver, str]:
 
 def _choice(problem: Any) -> tuple[Solver, str]:
     if not isinstance(problem, FactorGraphs):
+        if problem.n_examples == 1:
+            return OneSlack(), "one labeling of all rows together, so one plane a round"
         return BCFW(), "the problem has a max-oracle and nothing else"
     if problem.example_factors[-1] == 0:
         return SoftBCFW(), "without factors every block has a closed-form optimum"
