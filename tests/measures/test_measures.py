@@ -54,14 +54,14 @@ def by_enumeration(name, positive, scores):
         behind = float((sign * scores)[predicted != positive].sum()) / n
         if name in sizes:
             k, p = sizes[name], int(positive.sum())
-            if predicted.sum() != k:
+            if predicted.sum() != p:
                 continue
             if k > p:
                 best = np.sort(scores[~positive])[-(k - p) :].mean()
                 return np.maximum(0.0, 1.0 - scores[positive] + best).sum() / (k if name.startswith("precision") else p)
-            # All labelings of k positive rows that make no mistake.
-            right = [scores[list(one)].sum() for one in itertools.combinations(np.flatnonzero(positive), k)]
-            behind = (np.mean(right) - scores[predicted].sum()) / n
+            loss = (positive & ~predicted).sum() / (k if name.startswith("precision") else p)
+            best = max(best, loss - behind)
+            continue
         best = max(best, loss_of_table(name, positive, predicted) - behind)
     return best
 

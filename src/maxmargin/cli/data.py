@@ -8,7 +8,8 @@ SVM-hmm's, ``.conll`` has words in columns, ``.conllu`` is CoNLL-U, ``.mrg``, ``
 sequences or rows (`cli.arrays`). Labels go by their names.
 
 Text of LIBSVM's kind, and text with the ending ``.dat`` or one that says nothing, is SVM-hmm's if its first example has ``qid:``;
-other ``.dat`` is LIBSVM's. ``-`` is the standard input, which needs ``--format``.
+other ``.dat`` is LIBSVM's. ``-`` is the standard input, which needs ``--format``. With ``--task ranking``, or a model
+for it, text with ``qid:`` is SVM-rank's: levels and queries.
 
 What a file holds says its task, if neither ``--task`` nor a model does: LIBSVM's text with one label on every line, and an npz
 with one label a row, are binary or multi-class, by the number of labels.
@@ -73,8 +74,9 @@ class Dataset:
     format: str
     #: Words in columns: all columns of each sentence, as the file has them; of CoNLL-U, the lines of the file.
     columns: Any = None
-    #: Parameters that an estimator needs to be trained on this.
+    #: Parameters that an estimator needs to be trained on this, and what `fit` and `score` need beside inputs and targets.
     parameters: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.inputs) if self.task in ("chain", "graph", "parser") else int(self.inputs.shape[0])
@@ -161,7 +163,7 @@ def read_data(path: str, args: argparse.Namespace, model: Any = None) -> Dataset
     from maxmargin.formats.compression import keeping
 
     with keeping(path):
-        kind, recognised = (args.format, "") if args.format is not None else _recognise(path, model)
+        kind, recognised = (args.format, "") if args.format is not None else _recognise(path, _asked(args, model))
         _check_options(path, kind, args, model)
         try:
             if kind not in _WORDS and hasattr(model, "vectoriser_"):
@@ -171,6 +173,12 @@ def read_data(path: str, args: argparse.Namespace, model: Any = None) -> Dataset
             if not recognised:
                 raise
             raise DataError(f"{error}{recognised}", example=error.example) from error
+
+
+def _asked(args: argparse.Namespace, model: Any) -> str | None:
+    """The task of the model, or the one that is asked for."""
+    task: str | None = args.task if model is None else model.task
+    return task
 
 
 def _check_options(path: str, kind: str, args: argparse.Namespace, model: Any) -> None:
@@ -193,7 +201,7 @@ def _task(path: str, found: str, possible: tuple[str, ...], args: argparse.Names
     return str(args.task or (found if model is None else model.task))
 
 
-def _recognise(path: str, model: Any) -> tuple[str, str]:
+def _recognise(path: str, task: str | None) -> tuple[str, str]:
     """The format, by the ending and, of text, by the first example; and a sentence for errors if the content decided."""
     from maxmargin.formats.svmlight import first_query
 
@@ -205,8 +213,10 @@ def _recognise(path: str, model: Any) -> tuple[str, str]:
     kind = _FORMATS.get(ending, "")
     if kind not in ("", "libsvm"):
         return kind, ""
-    if kind and getattr(model, "task", None) == "parser":
+    if kind and task == "parser":
         return "sentences", ""
+    if task == "ranking":
+        return "libsvm", ""
     line = first_query(path)
     if line or ending == ".dat":
         kind = "svm-hmm" if line else "libsvm"
@@ -281,13 +291,15 @@ def _read_graphs(path: str, args: argparse.Namespace, task: str) -> Dataset:
 def _read_libsvm(path: str, args: argparse.Namespace, model: Any) -> Dataset:
     from maxmargin.formats import read_svmlight
 
-    if model is None:
+    if model is None and args.task == "ranking":
+        rows, task = read_svmlight(path), "ranking"
+    elif model is None:
         rows = read_svmlight(path)
         single = rows.one_label_each()
         found = _classes_or(rows.classes().y.tolist()) if single else "multi-label"
         task = _task(path, found, (*_CLASSES, "multi-label") if single else ("multi-label",), args, None)
     else:
-        task = _task(path, "multi-label", (*_CLASSES, "multi-label"), args, model)
+        task = _task(path, "multi-label", (*_CLASSES, "multi-label", "ranking"), args, model)
         names = known_feature_names(model)
         # The first index of the training file decides for all: a test file need not have that feature.
         zero_based: Any = "auto" if names is None or names[0] not in ("0", "1") else names[0] == "0"
@@ -296,6 +308,9 @@ def _read_libsvm(path: str, args: argparse.Namespace, model: Any) -> Dataset:
         names = None if model is None else [str(label) for label in model.classes_]
         return _multi_label(path, rows.multi_label(names), model, "libsvm")
     check_feature_names(path, rows.feature_names, model)
+    if task == "ranking":
+        levels, queries = rows.ranking()
+        return Dataset(path, task, rows.X, levels, rows.feature_names, "libsvm", more={"qid": queries})
     labels = rows.classes(None if model is None else model.classes_.tolist()).y.tolist()
     return Dataset(path, task, rows.X, labels, rows.feature_names, "libsvm")
 

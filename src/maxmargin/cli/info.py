@@ -159,7 +159,7 @@ def strongest_features(model: Any, count: int) -> dict[str, float]:
     names = known_feature_names(model) or [f"x{k}" for k in range(model.n_features_in_)]
     order = np.argsort(-np.abs(model.coef_), axis=None, kind="stable")[:count]
     rows, columns = np.unravel_index(order, model.coef_.shape)
-    # A binary score is for the second class.
+    # A binary score is for the second class, and one by which to rank for the highest level.
     labels = model.classes_[-len(model.coef_) :]
     return {f"{labels[i]}: {names[k]}": float(model.coef_[i, k]) for i, k in zip(rows, columns, strict=True)}
 

@@ -18,6 +18,11 @@ NAMES = {
     "subset_accuracy": "subset accuracy",
     "micro_f1": "micro-F1",
     "macro_f1": "macro-F1",
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "F1",
+    "roc_area": "area under the ROC curve",
+    "pair_accuracy": "pairs in the right order",
     "node_accuracy": "node accuracy",
     "tag_accuracy": "tag accuracy",
     "sequence_accuracy": "sequence accuracy",
@@ -72,7 +77,11 @@ def evaluate_model(model: Any, data: Dataset) -> Evaluation:
 
 def _compare(model: Any, data: Dataset) -> tuple[dict[str, float], ChunkScores | None]:
     targets = data.labelled().targets
-    if data.task in ("binary", "multi-class"):
+    if data.task == "ranking":
+        return {"pair_accuracy": model.score(data.inputs, targets, **data.more)}, None
+    if data.task == "binary":
+        return binary_metrics(model, data.inputs, targets), None
+    if data.task == "multi-class":
         return {"accuracy": model.score(data.inputs, targets)}, None
     if data.task == "parser":
         return parsing_metrics(targets, [trees[0] if trees else None for trees, _ in model._parse(data.inputs)]), None
@@ -96,6 +105,24 @@ def _compare(model: Any, data: Dataset) -> tuple[dict[str, float], ChunkScores |
     if found.ambiguous is not None:
         metrics["open_labels"] = float(found.ambiguous.mean())
     return metrics, chunks
+
+
+def binary_metrics(model: Any, X: Any, targets: Any) -> dict[str, float]:
+    """Accuracy; and, if both classes occur, precision, recall and F1 of the second one, and the area under the ROC curve."""
+    from maxmargin.measures import PairMeasure
+
+    metrics = {"accuracy": model.score(X, targets)}
+    positive = np.array([one == model.classes_[1] for one in targets])
+    if 0 < positive.sum() < len(positive):
+        scores = model.decision_function(X)
+        right = float((positive & (scores > 0)).sum())
+        predicted = max(int((scores > 0).sum()), 1)
+        metrics |= {
+            "precision": right / predicted, "recall": right / positive.sum(),
+            "f1": 2.0 * right / (positive.sum() + (scores > 0).sum()),
+            "roc_area": 1.0 - PairMeasure(positive.astype(np.int64)).loss(scores),
+        }  # fmt: skip
+    return metrics
 
 
 def labeling_metrics(task: str, truth: list[Any], predicted: list[Any]) -> dict[str, float]:

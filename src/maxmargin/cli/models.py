@@ -41,6 +41,10 @@ def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
         if getattr(args, name, None) is not None:
             wanted = "features, which trees have none of" if task == "parser" else f"trees, and this is {task} data"
             raise OptionError(f"--{name.replace('_', '-')} is for {wanted}.")
+    if task == "ranking":
+        for name in ("inference", "objective", "no_intercept"):
+            if getattr(args, name, None) is not None:
+                raise OptionError(f"--{name.replace('_', '-')} has no meaning for --task ranking.")
     if task == "parser":
         return _make_parser(args, options)
     options |= {name: getattr(args, name) for name in _OF_FEATURES if getattr(args, name) is not None}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from maxmargin.errors import did_you_mean
 
-TASKS = ("binary", "multi-class", "multi-label", "chain", "graph", "parser")
+TASKS = ("binary", "multi-class", "multi-label", "chain", "graph", "parser", "ranking")
 SOLVERS = (
     "bcfw",
     "bundle",

@@ -11,12 +11,12 @@ from maxmargin.cli.exits import DONE, check_output, say, to_json, writing
 
 SUMMARY = "predict with a model"
 DESCRIPTION = """\
-Print the predicted labels, one line an example: a class; the labels of a multi-label example with commas between them
-(an empty line if it has none); the tags of a sequence, or the labels of a graph's nodes, with spaces between them. Of SVM-hmm's
-files, print one tag a line, with an empty line between sequences; of words in columns, the columns and the tag after them; of
-CoNLL-U, the file with the tags in their column. A
-parser reads trees, or a .txt file of sentences, one a line with spaces between the words, and prints trees, an empty line where
-there is none."""
+Print the predicted labels, one line an example: a class; the score by which to rank it; the labels of a multi-label
+example with commas between them (an empty line if it has none); the tags of a sequence, or the labels of a graph's
+nodes, with spaces between them. Of SVM-hmm's files, print one tag a line, with an empty line between sequences; of
+words in columns, the columns and the tag after them; of CoNLL-U, the file with the tags in their column. A parser
+reads trees, or a .txt file of sentences, one a line with spaces between the words, and prints trees, an empty line
+where there is none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,9 @@ def run(args: argparse.Namespace) -> int:
 
     model = load_model(args.model)
     data = read_data(args.data, args, model)
-    kind = {"binary": _classes, "multi-class": _classes, "parser": _trees}.get(model.task, _structures)
+    kind = {"binary": _classes, "multi-class": _classes, "parser": _trees, "ranking": _scores}.get(
+        model.task, _structures
+    )
     found = kind(model, data.inputs)
     if args.json:
         text = to_json({"task": model.task, "inference": model.inference_, **found})
@@ -73,6 +75,10 @@ def _text(data: Dataset, predictions: list[Any], args: argparse.Namespace) -> st
 
 def _classes(model: Any, X: Any) -> dict[str, Any]:
     return {"predictions": model.predict(X).tolist(), "scores": model.decision_function(X)}
+
+
+def _scores(model: Any, X: Any) -> dict[str, Any]:
+    return {"predictions": model.predict(X).tolist()}
 
 
 def _trees(model: Any, X: Any) -> dict[str, Any]:

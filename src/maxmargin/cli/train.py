@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 SUMMARY = "train a model; without DATA, a demonstration"
 DESCRIPTION = """\
-Train a model and say how far from optimal it is. DATA is an .arff file (Mulan; labels named by the .xml beside
-it), an .svm, .libsvm or .txt file (LIBSVM's text, with one or with several labels a line), an .hmm file (SVM-hmm's
-text), a .dat file (SVM-hmm's text if its first line has qid:, else LIBSVM's), a .conll file (words in columns, the last one
-their tags), a .conllu file (CoNLL-U) or an .mrg, .ptb or .brackets file (trees), each possibly
-with .gz, .xz or .bz2, a .zip file of .mrg files, or an .npz file of rows, sequences or graphs; --format says what the ending
-does not, and - is the standard input.
+Train a model and say how far from optimal it is. DATA is an .arff file (Mulan; labels named by the .xml beside it),
+an .svm, .libsvm or .txt file (LIBSVM's text, with one or with several labels a line), an .hmm file (SVM-hmm's text),
+a .dat file (SVM-hmm's text if its first line has qid:, else LIBSVM's; with --task ranking SVM-rank's), a .conll file
+(words in columns, the last one their tags), a .conllu file (CoNLL-U) or an .mrg, .ptb or .brackets file (trees), each
+possibly with .gz, .xz or .bz2, a .zip file of .mrg files, or an .npz file of rows, sequences or graphs; --format says
+what the ending does not, and - is the standard input.
 
 Without DATA, two models are trained on a generated set whose labels depend on each other, one that knows of pairs of
 labels and one that does not, each with C chosen on held-out data, and their test losses are compared."""
@@ -139,7 +139,8 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         "--loss",
         metavar="NAME",
         help="hamming (wrong labels over the mean number of labels; the default), fraction (of each example's labels), count, or "
-        "zero-one (binary, multi-class); of a parser brackets (the default) or zero-one",
+        "zero-one (binary, multi-class); of two classes also f1, f2, precision@10%%, recall@100, break-even, roc-area; of a parser "
+        "brackets (the default) or zero-one; of a ranking pairs (the default) or queries",
     )
 
 
@@ -167,7 +168,7 @@ def run(args: argparse.Namespace) -> int:
     data = read_data(args.data, args)
     model = make_model(args, data.task, **data.parameters)
     _hush(args)
-    model.fit(data.inputs, data.targets)
+    model.fit(data.inputs, data.targets, **data.more)
     if data.feature_names is not None:
         model._feature_names = data.feature_names
     saved = save_outputs(args, model, model.result_)

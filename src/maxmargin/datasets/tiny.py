@@ -13,6 +13,8 @@ def tiny_data(task: str) -> tuple[Any, ...]:
     X = rng.normal(size=(30, 4))
     if task == "binary":
         return X, rng.integers(0, 2, 30)
+    if task == "ranking":
+        return X, rng.integers(0, 3, 30), np.repeat(np.arange(5), 6)
     if task == "multi-class":
         return X, np.arange(30) % 3
     if task == "multi-label":

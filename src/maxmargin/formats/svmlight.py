@@ -4,8 +4,8 @@ Conventions
 -----------
 One example a line; blank lines and comments are skipped. A line that begins with a space, or with a pair, has no label.
 Indices increase within a line and count from 1, or from 0 if the file says so (``zero_based="auto"``: if the index 0
-occurs). The names of features are their indices as the file counts them. A query number, ``qid:3`` before the pairs, is
-skipped: it groups examples for ranking, which nothing here does.
+occurs). The names of features are their indices as the file counts them. A query number, ``qid:3`` before the pairs, groups
+lines for ranking (`LabelledRows.ranking`); anything else does without it.
 
 The same lines are read in two ways. For a classifier a line has one label; labels that are all whole numbers (``+1``,
 ``-1``, ``3``, ``3.0``) are numbers, and other labels are names. In multi-label data a line has any number of labels with
@@ -79,6 +79,8 @@ class LabelledRows:
     X: csr_array[np.float64]
     #: The index of the first column.
     base: int
+    #: The query of each line, -1 where there is none.
+    queries: list[int]
 
     @property
     def feature_names(self) -> list[str]:
@@ -107,6 +109,32 @@ class LabelledRows:
                 )
         return ClassData(self.X, label_vector([label_of[token] for token in self.labels]), self.feature_names)
 
+    def ranking(self) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
+        """The levels of the lines, numbers, and their queries, whose lines stand together; None if no line has one."""
+        levels = np.empty(len(self.labels))
+        for row, token in enumerate(self.labels):
+            if not _NUMBER.fullmatch(token):
+                found = short(token) if token else "nothing"
+                raise DataError(
+                    f"{self.place}, line {self.line_numbers[row]}: {found} was found where a number, the level by which the line "
+                    "is ranked, was expected."
+                )
+            levels[row] = float(token)
+        if max(self.queries) < 0:
+            return levels, None
+        first: dict[int, int] = {}
+        for row, query in enumerate(self.queries):
+            line = self.line_numbers[row]
+            if query < 0:
+                raise DataError(f"{self.place}, line {line}: 'qid:NUMBER' is missing, which other lines have.")
+            if query in first and query != self.queries[row - 1]:
+                raise DataError(
+                    f"{self.place}, line {line}: the query qid:{query} of line {first[query]} comes back; the lines of a query "
+                    "must stand together."
+                )
+            first.setdefault(query, line)
+        return levels, np.array(self.queries, np.int64)
+
 
 def read_svmlight(
     path: str | os.PathLike[str], n_features: int | None = None, zero_based: bool | Literal["auto"] = "auto"
@@ -131,19 +159,21 @@ def read_svmlight(
     numbers: list[int] = []
     labels: list[str] = []
     texts: list[str] = []
+    queries: list[int] = []
     for number, line in example_lines(path):
         head, _, tail = line.partition(" ")
         if ":" in head:
             head, tail = "", line
-        tail = tail.strip()
+        tail, at = tail.strip(), -1
         if tail.startswith("qid:"):
             query, _, tail = tail.partition(" ")
-            query_number(place, number, query)
+            at = query_number(place, number, query)
+        queries.append(at)
         numbers.append(number)
         labels.append(head)
         texts.append(tail)
     X, base = sparse_rows(place, numbers, texts, n_features, zero_based)
-    return LabelledRows(place, numbers, labels, X, base)
+    return LabelledRows(place, numbers, labels, X, base, queries)
 
 
 def read_svmlight_classes(

@@ -18,15 +18,15 @@ wrong rows are the c positive ones of least v s and the b negative ones of large
 N[b] leave a maximum of loss(b, c) + P[c] + N[b]. The F score's loss is concave in b where c is given, as N is, so that the best b
 is found by bisection: O(n log n) in all, where the paper tries all pairs (b, c).
 
-Where k rows are to be positive, b is known by c, and the truth is not among the labelings unless k = p. The paper compares with it
-all the same, but its H is no bound of the loss then: on ijcnn1 with k = n / 100 its optimum was 0.001, and the precision at k below
-that of an SVM for the error rate. Here, v = 1, and
+Where k rows are to be positive, the truth is not among the labelings unless k = p. The paper compares with it all the same, but
+its H is no bound of the loss then: on ijcnn1 with k = n / 100 its optimum was 0.001, and the precision at k below that of an SVM
+for the error rate. Here v = 1, and
 
-    k <= p   H(w) = max over labelings of   loss + 1/n (sum over rows labelled positive of s_i - k mean score of the positive rows)
+    k <= p   H(w) = max over labelings with p positive rows of   c / (k or p) - 1/n sum over wrong rows of t_i s_i
     k > p    H(w) = sum over positive rows of   max(0, 1 - s_i + mean of the k - p largest scores of negative rows) / (k or p)
 
-are bounds: the mean of all positive rows is not above that of the k best rows, and a positive row that is not among the k best has
-at least k - p negative ones above it. For k = p the first is the paper's.
+with k for precision and p for recall. Both are bounds: there are not more negative rows among the k best than among the p best, and
+a positive row that is not among the k best has at least k - p negative ones above it. For k = p the first is the paper's.
 
 Where the classes overlap much, w = 0 may have the least H of all, though other weights have a smaller loss: a few wrong rows far on
 the wrong side count as much as many right ones. Weights "balanced" by class help then.
@@ -137,8 +137,10 @@ class CountMeasure:
         lost = np.concatenate([[0.0], np.cumsum(-margins[low])])
         won = np.concatenate([[0.0], np.cumsum(margins[high])])
         if self.k is not None:
-            return self._of_size(low, high, lost, won)
-        if self.beta is not None:
+            wrong_pairs = np.arange(min(len(low), len(high)) + 1)
+            n_false = n_missed = int(np.argmax(wrong_pairs * self.unit + lost[wrong_pairs] + won[wrong_pairs]))
+            loss = n_missed * self.unit
+        elif self.beta is not None:
             n_false, n_missed = (int(one) for one in best_table(lost, won, self.beta))
             loss = float(f_loss(len(low), n_false, n_missed, self.beta))
         else:
@@ -149,21 +151,6 @@ class CountMeasure:
         coefficients[wrong[0]] = self.weight[wrong[0]] / self.n
         coefficients[wrong[1]] = -self.weight[wrong[1]] / self.n
         return coefficients, loss
-
-    def _of_size(
-        self, low: NDArray[np.int64], high: NDArray[np.int64], lost: NDArray[np.float64], won: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], float]:
-        """The same over labelings with k positive rows, which are not more than there are."""
-        assert self.k is not None
-        p = len(low)
-        missed = np.arange(p - self.k, min(p, p - self.k + len(high)) + 1)
-        false = missed - missed[0]
-        at = int(np.argmax(false * self.unit + lost[missed] + won[false]))
-        coefficients = np.zeros(self.n)
-        coefficients[low] = self.k / (p * self.n)
-        coefficients[low[missed[at] :]] -= 1.0 / self.n
-        coefficients[high[: false[at]]] -= 1.0 / self.n
-        return coefficients, float(false[at] * self.unit)
 
     def _above_the_best(
         self, scores: NDArray[np.float64], best: NDArray[np.int64]
