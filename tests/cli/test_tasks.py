@@ -15,10 +15,10 @@ from maxmargin.cli.metrics import labeling_metrics
 from maxmargin.errors import DataError
 from maxmargin.estimators.feature_space import KERNELS
 from maxmargin.estimators.loading import TASKS
-from maxmargin.estimators.parameters import OBJECTIVES
 from maxmargin.formats import GraphData, write_graphs
 from maxmargin.inference import ENGINES
 from maxmargin.solvers import SOLVERS
+from maxmargin.solvers.core.capabilities import OBJECTIVES
 
 
 @pytest.fixture(autouse=True)

@@ -37,7 +37,7 @@ ENGINES = (
     "loopy_bp",
     "trees",
 )
-OBJECTIVES = ("margin", "log")
+OBJECTIVES = ("margin", "log", "softmax-margin")
 EDGES = ("full", "tree", "none")
 EDGE_WEIGHTS = ("full", "potts")
 #: What ``--scale`` may be, for the estimators' parameter of that name.

@@ -96,7 +96,8 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         "--objective",
         type=one_of("objective", names.OBJECTIVES),
         metavar="NAME",
-        help="margin (the hinge; the default), or log (the log-likelihood: a conditional random field)",
+        help="margin (the hinge; the default), log (the log-likelihood: a conditional random field), or softmax-margin (the same "
+        "with the task loss in the exponent)",
     )
     parser.add_argument(
         "--inference",

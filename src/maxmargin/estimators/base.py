@@ -90,8 +90,9 @@ class StructuredEstimator(BaseEstimator):
     basis : "auto", "cholesky", "random" or "k-means"
         How the basis is chosen: rows that the ones before describe worst, rows at random, or centres of clusters. "auto" is
         "k-means", which was best wherever we compared them, but "cholesky" for a precomputed kernel, which has no rows.
-    objective : "margin" or "log"
-        The structured hinge, or the logarithmic loss of a conditional random field, for the solvers that can.
+    objective : "margin", "log" or "softmax-margin"
+        The structured hinge; or, for the solvers that can, the logarithmic loss of a conditional random field, as it is or with the
+        task loss of each labeling in the exponent (`maxmargin.solvers.marginals.lbfgs`).
     validation_fraction : float
         Share of the examples that is held out to choose C; with fewer than 500 variables in all, each is held out once, in folds
         of this size.

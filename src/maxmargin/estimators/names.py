@@ -14,7 +14,7 @@ EngineName = Literal[
     "auto", "alpha_expansion", "branch_and_bound", "combined", "dual_decomposition", "exhaustive", "graph_cut", "greedy",
     "junction_tree", "linear_program", "loopy_bp", "trees",
 ]  # fmt: skip
-Objective = Literal["margin", "log"]
+Objective = Literal["margin", "log", "softmax-margin"]
 Auto = Literal["auto"]
 
 

@@ -15,9 +15,7 @@ from maxmargin.estimators.feature_space import KERNELS, is_linear
 from maxmargin.formats import check_writable
 from maxmargin.inference import ENGINES
 from maxmargin.solvers import SOLVERS
-
-#: What `objective` may be.
-OBJECTIVES = ("margin", "log")
+from maxmargin.solvers.core.capabilities import OBJECTIVES
 
 
 def check_parameters(estimator: Any) -> None:

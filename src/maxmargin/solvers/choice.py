@@ -16,7 +16,7 @@
    problem.
 
 A problem that is not made of factor graphs has only its oracle: `bcfw`, or `one-slack` if it is one example. With
-``objective="log"``: `lbfgs`.
+``objective="log"`` or ``"softmax-margin"``: `lbfgs`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def choose_solver(problem: Any, objective: str = "margin") -> Solver:
 
 
 def _smooth_choice() -> tuple[Solver, str]:
-    return LBFGS(), "the logistic loss is smooth"
+    return LBFGS(), "this objective is smooth"
 
 
 def _choice(problem: Any) -> tuple[Solver, str]:

@@ -37,8 +37,9 @@ def make_solver(solver: Any, problem: Any, objective: str = "margin", inference:
     solver : str or solver object
     problem : FactorGraphs or oracle problem
         What "auto" chooses for.
-    objective : "margin" or "log"
-        The mean hinge, or the mean negative log-likelihood (the CRF's objective), for the solvers that can.
+    objective : "margin", "log" or "softmax-margin"
+        The mean hinge, or, for the solvers that can, the mean negative log-likelihood (the CRF's objective), without the task
+        loss or with it.
     inference : "auto", str or engine
         What a solver that was named, and not made, asks for labelings or marginals.
     """

@@ -13,17 +13,18 @@ from maxmargin.estimators import ChainSVM
 from maxmargin.problems import label_edges, multi_label_problem
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.multi_class import multi_class_problem
-from maxmargin.solvers import Callback, Status
+from maxmargin.solvers import BCFW, BundleMethod, Callback, ExponentiatedGradient, Status
 from maxmargin.solvers.frank_wolfe.frank_wolfe import FrankWolfe
 from maxmargin.solvers.marginals.lbfgs import LBFGS, two_loops
 from reference.enumerated_program import planes
 from reference.random_problems import random_problem
 
 
-def log_optimum(problem, C):
+def log_optimum(problem, C, losses=False):
     """The least value of lam/2 |w|^2 + the mean negative log-likelihood, and its weights, by enumeration."""
     plain = problem.take(np.arange(problem.n_examples))
-    plain.arrays = plain.arrays._replace(losses=np.zeros_like(plain.arrays.losses))
+    if not losses:
+        plain.arrays = plain.arrays._replace(losses=np.zeros_like(plain.arrays.losses))
     found = [(np.array([psi for psi, _ in one]), np.array([ell for _, ell in one])) for one in planes(plain)]
     shares = problem.arrays.weight / problem.n_examples
 
@@ -69,6 +70,30 @@ def test_it_closes_the_gap_to_the_optimum(name, C):
     assert (result.history["primal"] >= best - 1e-9).all()
     assert result.status is Status.CONVERGED, result.summary()
     np.testing.assert_allclose(result.weights, w, atol=1e-4 * np.sqrt(C))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("solver", [LBFGS, BundleMethod, ExponentiatedGradient], ids=lambda one: one.name)
+def test_the_softmax_margin_has_the_loss_in_the_exponent(name, solver):
+    problem = PROBLEMS[name]
+    best, w = log_optimum(problem, 3.0, losses=True)
+    result = solver(objective="softmax-margin").solve(problem, 3.0, tol=1e-6, max_passes=3000)
+    assert result.certificate == "exact"
+    assert (result.history["dual"] <= best + 1e-9).all()
+    assert (result.history["primal"] >= best - 1e-9).all()
+    assert result.status is Status.CONVERGED, result.summary()
+    np.testing.assert_allclose(result.weights, w, atol=1e-2)
+    # It bounds the hinge, and with no loss it is another objective.
+    assert best > BCFW().solve(problem, 3.0, tol=1e-6).dual
+    assert best > log_optimum(problem, 3.0)[0]
+
+
+def test_a_state_of_another_objective_is_refused():
+    problem = PROBLEMS["chains"]
+    for solver in (BundleMethod, ExponentiatedGradient):
+        state = solver(objective="log").solve(problem, 3.0, tol=1e-2).state
+        with pytest.raises(OptionError, match="another objective"):
+            solver(objective="softmax-margin").solve(problem, 3.0, state=state)
 
 
 def test_the_gap_is_that_of_the_weights():

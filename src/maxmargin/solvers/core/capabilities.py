@@ -20,17 +20,28 @@ NEEDS = {
     "kernel matrix": "a kernel whose matrix is held",
 }
 
-#: The same in a table of solvers.
+#: What can be minimised: the mean hinge, the negative log-likelihood, or the latter with the loss inside the exponent
+#: (marginals/lbfgs.py).
+OBJECTIVES = ("margin", "log", "softmax-margin")
+
+#: The needs in a table of solvers.
 _ASKS = {"local scores": "score tables", "max-oracle": "labelings from an engine", "marginals": "marginals"}
 
 #: All solvers by name; registry.py fills it.
 SOLVERS: dict[str, type[Any]] = {}
 
 
+def check_objective(objective: Any) -> None:
+    """Refuse an objective that is not known."""
+    if objective not in OBJECTIVES:
+        known = ", ".join(f'"{one}"' for one in OBJECTIVES[:-1])
+        raise OptionError(f'objective={objective!r} is not known; use {known} or "{OBJECTIVES[-1]}".')
+
+
 def needs(solver: Any, objective: str) -> tuple[str, ...]:
     """All that a solver, or its class, asks of a problem with an objective."""
-    # The log objective is known by its marginals alone, whoever minimises it.
-    requires: tuple[str, ...] = ("marginals",) if objective == "log" else solver.requires
+    # A smooth objective is known by its marginals alone, whoever minimises it.
+    requires: tuple[str, ...] = solver.requires if objective == "margin" else ("marginals",)
     if not solver.kernels or objective not in solver.kernel_objectives:
         return (*requires, "features")
     return requires if solver.kernel_blocks else (*requires, "kernel matrix")

@@ -25,7 +25,7 @@ import numpy as np
 from maxmargin import jit
 from maxmargin.errors import OptionError
 from maxmargin.parallel.threads import n_threads
-from maxmargin.solvers.core.capabilities import check_fit
+from maxmargin.solvers.core.capabilities import OBJECTIVES, check_fit
 from maxmargin.solvers.core.loop import Checkpoint, Limits, first_state, main_loop, outcome
 from maxmargin.solvers.core.monitor import Monitor, Silent
 from maxmargin.solvers.core.result import Result, Status
@@ -63,7 +63,7 @@ class Solver(ABC):
     kernels = False
     kernel_blocks = False
     #: The objectives that it trains with a kernel, if it does so at all.
-    kernel_objectives: tuple[str, ...] = ("margin", "log")
+    kernel_objectives: tuple[str, ...] = OBJECTIVES
     #: Why this solver was chosen.
     reason = "as asked"
 

@@ -19,8 +19,8 @@ more in some places than in others, so that values at different weights say noth
 when no constraint that the oracle finds is violated by more than tol.
 
 With ``objective="margin"`` R is the mean hinge, whose planes come from the max-oracle; with ``objective="log"`` it is the mean
-negative log-likelihood of a conditional random field (eq. 1 of excessive_gap.py's paper, without the loss), whose gradient comes
-from marginals:
+negative log-likelihood of a conditional random field, whose gradient comes from marginals ("softmax-margin" has the loss in the
+exponent, too; lbfgs.py):
 
     R(w) = 1/M sum_m weight_m log sum_y exp(-w . psi_m(y)),       psi_m(y) = phi(x_m, y_m) - phi(x_m, y)
 """
@@ -38,11 +38,12 @@ from numpy.typing import NDArray
 from maxmargin.errors import OptionError
 from maxmargin.inference import ENGINES, Engine, engine
 from maxmargin.problems.factor_graphs import FactorGraphs
+from maxmargin.solvers.core.capabilities import OBJECTIVES, check_objective
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.oracles.exp_oracle import exp_oracle_of
 from maxmargin.solvers.oracles.joint_plane import joint_oracle
-from maxmargin.solvers.oracles.oracle_run import OracleRun, dot, earlier_of
+from maxmargin.solvers.oracles.oracle_run import OracleRun, check_family, dot, earlier_of
 from maxmargin.solvers.planes.mean_plane import MeanPlane
 from maxmargin.solvers.planes.vectors import blend, inner_product, nonzeros, sparse_dot
 from maxmargin.solvers.planes.working_set import WorkingSet
@@ -88,7 +89,7 @@ class BundleMethod(Solver):
 
     Parameters
     ----------
-    objective : "margin" or "log"
+    objective : "margin", "log" or "softmax-margin"
     inference : "auto", str or engine
         The max-oracle, or the engine of marginals, of factor graphs.
     step : float
@@ -104,7 +105,7 @@ class BundleMethod(Solver):
     certificates = ("exact", "relaxed", "none")
     keeps = "mean planes"
     paper = "Teo, Smola, Vishwanathan and Le 2007"
-    objectives = ("margin", "log")
+    objectives = OBJECTIVES
     kernels = True
     kernel_blocks = True
     kernel_objectives = ("margin",)
@@ -125,8 +126,7 @@ class BundleMethod(Solver):
 
     def check_options(self, problem: Any) -> None:
         """Refuse, in a sentence, options that cannot be."""
-        if self.objective not in ("margin", "log"):
-            raise OptionError(f'objective={self.objective!r} is not known; use "margin" or "log".')
+        check_objective(self.objective)
         check_rounds(self.step, self.inactive)
 
     def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> BundleRun:
@@ -164,16 +164,9 @@ def check_certificate(asked: Any, oracle: Any, problem: Any, among: Iterable[str
 
 
 def family_of(objective: str, certificate: str) -> int:
-    """What planes are of: "margin", "slack" or "log", as an even number; one more for approximate marginals."""
-    return 2 * ("margin", "slack", "log").index(objective) + (objective == "log" and certificate != "exact")
-
-
-def check_family(family: int, earlier: Any) -> None:
-    """Refuse planes of another objective: they would certify what is not so."""
-    if earlier.family != family:
-        raise OptionError(
-            "The earlier state has planes of another objective or rescaling; start without it (warm_start=False)."
-        )
+    """What planes are of: an objective, or "slack", as an even number; one more for approximate marginals."""
+    smooth = objective not in ("margin", "slack")
+    return 2 * ("slack", *OBJECTIVES).index(objective) + (smooth and certificate != "exact")
 
 
 class BundleRun(OracleRun[BundleState]):
@@ -303,15 +296,15 @@ class BundleRun(OracleRun[BundleState]):
 
 
 class LogRun(BundleRun):
-    """The logistic loss, by marginals."""
+    """The logistic loss, with the task loss or without, by marginals."""
 
     def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle: Any = exp_oracle_of(problem, solver.inference, loss_augmented=False)
+        self.oracle: Any = exp_oracle_of(problem, solver.inference, loss_augmented=solver.objective != "log")
         check_certificate(solver.certificate, self.oracle, problem, _MARGINALS)
         self.certificate, self.size = self.oracle.certificate, self.oracle.n_weights
         self.dense, self.between = np.zeros(self.size), np.empty(self.size)
-        self.family = family_of("log", self.certificate)
+        self.family = family_of(solver.objective, self.certificate)
         self.always_at_w = self.certificate == "none"
 
     def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[MeanPlane, float]:

@@ -49,11 +49,11 @@ from maxmargin.inference import Engine
 from maxmargin.jit import kernel
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
-from maxmargin.solvers.cutting_planes.bundle import check_certificate, check_family, check_rounds, family_of
+from maxmargin.solvers.cutting_planes.bundle import check_certificate, check_rounds, family_of
 from maxmargin.solvers.cutting_planes.one_slack import check_rescaling
 from maxmargin.solvers.oracles.compiled import copy_plane
 from maxmargin.solvers.oracles.joint_plane import joint_oracle
-from maxmargin.solvers.oracles.oracle_run import OracleRun, earlier_of
+from maxmargin.solvers.oracles.oracle_run import OracleRun, check_family, earlier_of
 from maxmargin.solvers.oracles.plane_search import Turn
 from maxmargin.solvers.planes.arena import (
     INNER,

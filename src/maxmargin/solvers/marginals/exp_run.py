@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.errors import OptionError
 from maxmargin.problems.columns import columns_of
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import KernelFeatures
@@ -39,7 +38,7 @@ class ExpRun(OracleRun[S]):
         self.columns = columns_of(problem)
         problem = problem if self.columns is None else self.columns.inside
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle = exp_oracle_of(problem, solver.inference, getattr(solver, "objective", "margin") == "margin")
+        self.oracle = exp_oracle_of(problem, solver.inference, getattr(solver, "objective", "margin") != "log")
         self.certificate = self.oracle.certificate
 
     def result(self, now: S, status: Status) -> Result:
@@ -80,9 +79,3 @@ class ExpRun(OracleRun[S]):
     def labelings(self) -> float:
         """Mean of weight_m log |Y_m|."""
         return self.mean(self.oracle.mean(np.zeros(self.oracle.n_weights), HOT, self.threads).values / HOT)
-
-
-def check_objective(objective: str) -> None:
-    """Refuse an objective that is neither of the two."""
-    if objective not in ("margin", "log"):
-        raise OptionError(f'objective={objective!r} is not known; use "margin" or "log".')

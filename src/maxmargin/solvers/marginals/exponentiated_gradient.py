@@ -6,7 +6,7 @@ weight_m E psi_m and weight_m E ell_m,
 
     w(p) = psi(p) / lam
     D(p) = ell(p) - lam/2 |w(p)|^2                               objective="margin"
-    D(p) = ell(p) - lam/2 |w(p)|^2 + mean weight_m entropy(p_m)  objective="log", where ell has no task loss
+    D(p) = ell(p) - lam/2 |w(p)|^2 + mean weight_m entropy(p_m)  objective="softmax-margin"; "log", where ell has no task loss
 
 A step multiplies every p_m(y) by exp(eta (ell_m(y) - w . psi_m(y))); with the log objective it is taken to the power 1 / (1 +
 eta) as well, which is the same as their (1 - eta') log p + eta' (...) with eta' = eta / (1 + eta). It maximises
@@ -45,12 +45,13 @@ from maxmargin.jit import Struct, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import offsets
 from maxmargin.problems.statistics import add_example, project_example, row_grams, statistics_sizes
+from maxmargin.solvers.core.capabilities import OBJECTIVES, check_objective
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
-from maxmargin.solvers.marginals.exp_run import ExpRun, check_objective
+from maxmargin.solvers.marginals.exp_run import ExpRun
 from maxmargin.solvers.oracles.compiled import fill_tables, gram_times_plane, marginals_plane, minus_truth, workspace
 from maxmargin.solvers.oracles.exp_oracle import HOT, FactorGraphExpOracle, MeanMarginals
-from maxmargin.solvers.oracles.oracle_run import earlier_of
+from maxmargin.solvers.oracles.oracle_run import check_family, earlier_of
 
 #: What a step grows by after it was taken: before and after the first that was not.
 _EAGER, _CAREFUL = 2.0, 1.1
@@ -85,7 +86,7 @@ class ExponentiatedGradient(Solver):
     ----------
     inference : "auto", str or engine
         The exp-oracle of factor graphs.
-    objective : "margin" or "log"
+    objective : "margin", "log" or "softmax-margin"
     online : bool, optional
         Examples one at a time, on forests; None is wherever that is possible.
     """
@@ -95,7 +96,7 @@ class ExponentiatedGradient(Solver):
     certificates = ("exact", "none")
     keeps = "a few vectors of weights; online, statistics of each example"
     paper = "Collins, Globerson, Koo, Carreras and Bartlett 2008"
-    objectives = ("margin", "log")
+    objectives = OBJECTIVES
     kernels = True
 
     def __init__(self, inference: str | Engine = "auto", objective: str = "margin", online: bool | None = None) -> None:
@@ -132,6 +133,8 @@ class BatchState(State):
     best: NDArray[np.float64]
     lam: float
     a: float
+    #: The number of its objective.
+    family: int
     ell: float = 0.0
     value: float = 0.0
     step: float = 0.0
@@ -155,16 +158,17 @@ class BatchRun(ExpRun[BatchState]):
         self, solver: ExponentiatedGradient, problem: Any, lam: float, random_state: Any, threads: int
     ) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.log = solver.objective == "log"
+        self.log, self.family = solver.objective != "margin", OBJECTIVES.index(solver.objective)
 
     def begin(self, earlier: BatchState | None) -> BatchState:
         """Uniform distributions (of the weights 0, with the log objective), or the earlier ones: they do not depend on lam."""
         zero = np.zeros(self.oracle.n_weights)
-        now = BatchState(zero, zero.copy(), zero.copy(), self.lam, 1.0 if self.log else 1.0 / HOT)
+        now = BatchState(zero, zero.copy(), zero.copy(), self.lam, 1.0 if self.log else 1.0 / HOT, self.family)
         # A norm is at most infinite, where the problem knows no bound: the first steps then grow from 1.
         now.step = min(1.0, self.lam / max(1e-300, self.radius() ** 2)) or 1.0
         if earlier is not None:
             earlier = earlier_of(now, earlier, ("v",))
+            check_family(self.family, earlier)
             now.v, now.a, now.step = earlier.v.copy(), earlier.a, earlier.step * self.lam / earlier.lam
         return now
 
@@ -232,6 +236,8 @@ class OnlineState(State):
     average: NDArray[np.float64]
     best: NDArray[np.float64]
     lam: float
+    #: The number of its objective.
+    family: int
 
     @property
     def nbytes(self) -> int:
@@ -250,7 +256,7 @@ class OnlineRun(ExpRun[OnlineState]):
         self, solver: ExponentiatedGradient, problem: Any, lam: float, random_state: Any, threads: int
     ) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        p, self.log = self.problem, solver.objective == "log"
+        p, self.log, self.family = self.problem, solver.objective != "margin", OBJECTIVES.index(solver.objective)
         self.schedule, self.grams, self.sizes = schedule(p), row_grams(p), statistics_sizes(p)
         self.starts = offsets(self.sizes.sum(axis=1)[p.structure_of])
         # Kernels are compiled before any clock starts: called with nothing to do.
@@ -262,13 +268,14 @@ class OnlineRun(ExpRun[OnlineState]):
         room, zero, own = int(self.starts[-1]), np.zeros(p.n_weights), np.zeros((p.n_examples, 5))
         own[:, A] = 1.0 if self.log else 1.0 / HOT
         own[:, STEP], own[:, GROWTH] = 1.0, _EAGER
-        return OnlineState(np.zeros(room), np.zeros(room), own, zero, zero.copy(), zero.copy(), self.lam)
+        return OnlineState(np.zeros(room), np.zeros(room), own, zero, zero.copy(), zero.copy(), self.lam, self.family)
 
     def begin(self, earlier: OnlineState | None) -> OnlineState:
         """Uniform distributions, or the earlier ones: they do not depend on lam."""
         now = self.uniform()
         if earlier is not None:
             earlier = earlier_of(now, earlier, ("zeta", "w"))
+            check_family(self.family, earlier)
             now.zeta, now.statistics, now.own = earlier.zeta.copy(), earlier.statistics.copy(), earlier.own.copy()
             now.w = earlier.w * (earlier.lam / self.lam)
         else:

@@ -1,6 +1,14 @@
-"""L-BFGS on the log objective: conditional random fields.
+"""L-BFGS on smooth objectives: conditional random fields, and the softmax margin.
 
-    P(w)     = lam/2 |w|^2 + 1/M sum_m weight_m H_m,1(w),      H_m,1 the negative log-likelihood (exp_oracle.py)
+    P(w)     = lam/2 |w|^2 + 1/M sum_m weight_m H_m,1(w)                          (exp_oracle.py)
+    H_m,1(w) = log sum_y exp(ell_m(y) - w . psi_m(y))                            objective="softmax-margin"
+               log sum_y exp(-w . psi_m(y)), the negative log-likelihood         objective="log"
+
+The softmax margin is eq. (1) of X. Zhang, A. Saha and S. V. N. Vishwanathan, Accelerated Training of Max-Margin Markov Networks
+with Kernels, ALT 2011, as printed there for conditional random fields (and Gimpel and Smith, Softmax-Margin CRFs, NAACL 2010): the
+likelihood of a field in which wrong labelings are more likely by exp of their loss. It bounds the hinge from above, and its
+distribution at the optimum is not one of the labels; "log" leaves the loss out, and its marginals are probabilities.
+
     grad P   = lam w - psi,                                    psi the mean of weight_m E psi_m at temperature 1
 
 For any distributions p_m over labelings, D(p) = mean of weight_m (entropy(p_m) + E ell_m) - |psi(p)|^2 / (2 lam) bounds P from
@@ -76,14 +84,14 @@ class LBFGSState(State):
 
 
 class LBFGS(Solver):
-    """L-BFGS for the log objective.
+    """L-BFGS for smooth objectives.
 
     Parameters
     ----------
     inference : "auto", str or engine
         The exp-oracle of factor graphs.
-    objective : "log"
-        The margin's objective is not smooth; this solver is for the logarithmic one.
+    objective : "log" or "softmax-margin"
+        The margin's objective is not smooth.
     memory : int
         Pairs that are remembered.
     """
@@ -93,7 +101,7 @@ class LBFGS(Solver):
     certificates = ("exact", "none")
     keeps = "a dozen vectors of weights"
     paper = "Liu and Nocedal 1989"
-    objectives = ("log",)
+    objectives = ("log", "softmax-margin")
 
     def __init__(self, inference: str | Engine = "auto", objective: str = "log", memory: int = 6) -> None:
         self.inference = inference
@@ -102,7 +110,7 @@ class LBFGS(Solver):
 
     def check_options(self, problem: Any) -> None:
         """Refuse an objective that is not smooth, and a memory of nothing."""
-        if self.objective != "log":
+        if self.objective not in self.objectives:
             raise OptionError(
                 f'The solver "lbfgs" needs a smooth objective, and objective={self.objective!r} is not; '
                 'use objective="log", or "excessive-gap", "exponentiated-gradient" or "bcfw" for the margin.'

@@ -117,3 +117,11 @@ def earlier_of(now: S, earlier: Any, names: tuple[str, ...]) -> S:
             "(warm_start=False)."
         )
     return earlier
+
+
+def check_family(family: int, earlier: Any) -> None:
+    """Refuse a state of another objective: its bounds would certify what is not so."""
+    if earlier.family != family:
+        raise OptionError(
+            "The earlier state is of another objective or rescaling; start without it (warm_start=False)."
+        )
