@@ -400,7 +400,7 @@ def test_objectives(tmp_path, capsys):
     for options, sentence in (
         (
             ["--solver", "lbfgs"],
-            "--solver lbfgs is for --objective log, not for margin; with --objective margin use auto or",
+            "--solver lbfgs is for --objective log or softmax-margin, not for margin; with --objective margin use auto or",
         ),
         (
             ["--solver", "bcfw", "--objective", "log"],

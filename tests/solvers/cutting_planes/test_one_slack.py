@@ -440,8 +440,8 @@ def test_planes_of_another_problem_are_refused():
         exact = kind(inference="exhaustive").solve(problem, max_passes=3)
         assert (margin.certificate, slack.certificate, exact.certificate) == ("relaxed", "exact", "exact")
         for solver, other, words in (
-            (kind("slack"), exact, "planes of another objective or rescaling"),
-            (kind(inference="exhaustive"), slack, "planes of another objective or rescaling"),
+            (kind("slack"), exact, "another objective or rescaling"),
+            (kind(inference="exhaustive"), slack, "another objective or rescaling"),
             (kind(inference="exhaustive"), margin, "belongs to the relaxed problem"),
         ):
             with pytest.raises(OptionError, match=words):
@@ -449,7 +449,7 @@ def test_planes_of_another_problem_are_refused():
     with pytest.raises(OptionError, match='The earlier state is not one of "one-slack"'):
         OneSlack().solve(problem, state=NSlack().solve(problem, max_passes=1).state)
     log = BundleMethod("log", inference="exhaustive").solve(problem, max_passes=2)
-    with pytest.raises(OptionError, match="planes of another objective"):
+    with pytest.raises(OptionError, match="another objective"):
         BundleMethod(inference="exhaustive").solve(problem, state=log.state)
 
 
