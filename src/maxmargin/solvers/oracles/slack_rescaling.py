@@ -5,9 +5,10 @@ T. Joachims, T. Finley and C.-N. Yu, Cutting-Plane Training of Structural SVMs, 
     H_m(w) = max_y loss(y) (1 + s(y)),      s(y) = w . phi(y) - w . phi(truth)
     plane of y:   psi_s = loss(y) psi(y),   ell_s = loss(y) (1 + fixed(y) - fixed(truth))
 
-A product does not fall apart into factors. Where an example has few labelings, all of them are tried. Elsewhere the *margin* oracle
-is asked with the loss scaled by numbers lambda (Sarawagi and Gupta, ICML 2008; Choi, Meshi and Srebro, AISTATS 2016): with
-a = loss(y) and b = 1 + s(y), it finds the point (a, b) that is best in the direction (lambda, 1),
+A product does not fall apart into factors. On trees, where all wrong variables of an example cost the same, max-product over states
+and numbers of wrong variables finds the best (inference/by_count.py). Where an example has few labelings, all of them are tried.
+Elsewhere the *margin* oracle is asked with the loss scaled by numbers lambda (Sarawagi and Gupta, ICML 2008; Choi, Meshi and
+Srebro, AISTATS 2016): with a = loss(y) and b = 1 + s(y), it finds the point (a, b) that is best in the direction (lambda, 1),
 
     v(lambda) = max_y  b + lambda a,     so that every y has    a b <= a (v - lambda a) <= v^2 / (4 lambda)
 
@@ -29,8 +30,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.inference import Engine
+from maxmargin.inference import Engine, by_count
 from maxmargin.inference.exhaustive import Exhaustive, joint_states
+from maxmargin.inference.trees import Trees
 from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import joint_state
@@ -50,14 +52,21 @@ class SlackOracle(GraphOracle):
 
     def __init__(self, problem: FactorGraphs, chosen: str | Engine = "auto", loss_augmented: bool = True) -> None:
         few = not problem.has_structured and bool(joint_states(problem).max() <= _FEW)
-        by_itself = few and isinstance(chosen, str) and chosen == "auto"
+        left_open = isinstance(chosen, str) and chosen == "auto"
+        #: What a wrong variable of each example costs (M,), if it is searched by the number of those.
+        self.cost = costs(problem) if by_count.refusal(problem) is None else None
+        by_itself = few and left_open and self.cost is None
         super().__init__(problem, Exhaustive() if by_itself else chosen, loss_augmented)
         # An engine of another type is asked, whatever it calls itself.
         self.all = few and type(self.engine) is Exhaustive
+        if not isinstance(self.engine, Trees):
+            self.cost = None
         if self.all:
             self.reason = "every labeling of an example is tried"
+        elif self.cost is not None:
+            self.reason = "max-product over states and numbers of wrong variables"
         # Labelings and bounds, whatever the engine relaxes.
-        self.compiled, self.relaxes, self.bounds = None, False, not self.all
+        self.compiled, self.relaxes, self.bounds = None, False, not self.all and self.cost is None
         if self.certificate == "relaxed":
             self.certificate = "exact"
 
@@ -68,7 +77,13 @@ class SlackOracle(GraphOracle):
         part = self.problem.take(examples, keep_numbers=True)
         scores = part.scores_of((w_v, w_f), loss_augmented=False)
         truth = part.labeling_scores(scores, part.labels)
-        if self.all:
+        if self.cost is not None:
+            numbers = np.arange(int(part.arrays.largest.variables) + 1)
+            labels, bounds = (
+                by_count.most_violated(part, scores, np.outer(self.cost[examples], numbers), slack=True)[0],
+                None,
+            )
+        elif self.all:
             labels, bounds = np.empty(len(part.labels), np.int32), None
             try_all(part.arrays, scores.variables, scores.factors, truth, labels)
         else:
@@ -131,6 +146,17 @@ class SlackOracle(GraphOracle):
             if not open_.any():
                 break
         return best_labels, np.maximum(bound, best) if bounded else best
+
+
+def costs(problem: FactorGraphs) -> NDArray[np.float64] | None:
+    """What a wrong variable costs in each example (M,), or None if that is not one number."""
+    tables = problem.arrays.losses
+    wrong = np.ones(len(tables), bool)
+    wrong[problem.state_starts() + problem.labels] = False
+    first = problem.example_states[:-1]
+    high = np.maximum.reduceat(np.where(wrong, tables, 0.0), first)
+    low = np.minimum.reduceat(np.where(wrong, tables, np.inf), first)
+    return high if (low >= high).all() else None
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
