@@ -71,7 +71,7 @@ def _choose_C(args: argparse.Namespace, X: Any, Y: Any) -> dict[str, float]:
     _note(args, f"choosing C among {', '.join(f'{C:g}' for C in _GRID)} on {_HELD_OUT} held-out examples")
 
     def held_out(name: str, C: float) -> float:
-        tries = {
+        tries: dict[str, Any] = {
             "edges": _MODELS[name], "C": C, "tol": _tol(args), "max_passes": _PASSES_TO_COMPARE, "solver": _solver(args)
         }  # fmt: skip
         model = make_model(args, "multi-label", verbose=0, **tries).fit(X[:cut], Y[:cut])

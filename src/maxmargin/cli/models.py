@@ -8,6 +8,7 @@ import signal
 from typing import Any
 
 from maxmargin.cli.exits import DONE, NOT_CONVERGED, say, writing
+from maxmargin.cli.settings import parameters_of, solver_of
 from maxmargin.errors import OptionError
 from maxmargin.signals import last_stop
 
@@ -16,11 +17,11 @@ _OF_PARSERS = ("markov", "parent", "min_count", "span_features", "unparsable")
 _NOT_OF_PARSERS = ("inference", "kernel", "gamma", "degree", "no_intercept", "scale")
 _OF_FEATURES = ("inference", "kernel", "gamma", "degree", "edges", "edge_weights")
 #: Parameters of all estimators that options of the same names set; what no option sets is as the estimator has it.
-_PARAMETERS = ("C", "solver", "objective", "loss", "tol", "max_passes", "max_seconds", "validation_fraction")
+_PARAMETERS = ("C", "objective", "loss", "tol", "max_passes", "max_seconds", "validation_fraction")
 
 
-def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
-    """The estimator that the options describe, with its parameters checked."""
+def make_model(args: argparse.Namespace, task: str, early: bool = False, **changes: Any) -> Any:
+    """The estimator that the options describe, with its parameters checked; `early`, when its task is a guess."""
     from maxmargin.estimators.loading import TASKS
     from maxmargin.estimators.parameters import check_parameters
 
@@ -28,7 +29,10 @@ def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
     if args.seed is not None:
         options["random_state"] = args.seed
     # The answer does not depend on the number of threads.
-    options |= {"n_jobs": -1, "verbose": 0 if args.quiet else 1}
+    options |= {"n_jobs": args.threads or -1, "verbose": 0 if args.quiet else 1}
+    solver = solver_of(args)
+    if solver is not None:
+        options["solver"] = solver
     _check_objective(args.solver or "auto", args.objective or "margin")
     if args.edges is not None and task != "multi-label":
         raise OptionError(
@@ -52,7 +56,7 @@ def make_model(args: argparse.Namespace, task: str, **changes: Any) -> Any:
         options["fit_intercept"] = False
     if args.scale is not None:
         options["scale"] = {"auto": "auto", "yes": True, "no": False}[args.scale]
-    model = TASKS[task](**options)
+    model = TASKS[task](**options | parameters_of(args, TASKS[task], early))
     model.set_params(**changes)
     check_parameters(model)
     return model
@@ -82,7 +86,7 @@ def _make_parser(args: argparse.Namespace, options: dict[str, Any]) -> Any:
     from maxmargin.estimators.parser import ParserSVM, check_parser_options
 
     given = {name: getattr(args, name) for name in _OF_PARSERS if getattr(args, name, None) is not None}
-    model = ParserSVM(**options | given)
+    model = ParserSVM(**options | given | parameters_of(args, ParserSVM, False))
     check_parser_options(model)
     return model
 

@@ -11,6 +11,7 @@ from maxmargin.cli.data import Dataset, add_data_options, holds_trees, read_data
 from maxmargin.cli.exits import check_output, print_json
 from maxmargin.cli.models import exit_code, make_model, picture_kind, report, save_outputs
 from maxmargin.cli.names import one_of
+from maxmargin.cli.settings import OF_ESTIMATORS, OF_SOLVERS, add_settings
 from maxmargin.errors import OptionError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ labels and one that does not, each with C chosen on held-out data, and their tes
 _NEED_DATA = (
     "task", "format", "features", "xml", "n_labels", "split", "word_column", "tag_column", "comment", "edges", "edge_weights",
     "test", "kernel", "gamma", "degree", "objective", "scale", "validation_fraction", "markov", "parent", "min_count",
-    "span_features", "unparsable", "max_words",
+    "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, "settings",
 )  # fmt: skip
 
 
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_options(parser, training=True)
     _add_task_options(parser)
     _add_model_options(parser)
+    add_settings(parser)
     parser.add_argument(
         "--tol", type=float, metavar="T", help="certified gap at which to stop, in units of the loss (default: 0.001)"
     )
@@ -159,13 +161,14 @@ def run(args: argparse.Namespace) -> int:
 
         for option in _NEED_DATA:
             if getattr(args, option) is not None:
-                raise OptionError(f"--{option.replace('_', '-')} needs DATA; without it, train runs its demonstration.")
+                name = "set" if option == "settings" else option.replace("_", "-")
+                raise OptionError(f"--{name} needs DATA; without it, train runs its demonstration.")
         _hush(args)
         return run_demonstration(args)
     if args.data == args.test == "-":
         raise OptionError("DATA and --test are both -, the standard input, which can be read once.")
     # Options that cannot be are found before the data is read, which says the task if nothing else does.
-    make_model(args, args.task or _early_task(args))
+    make_model(args, args.task or _early_task(args), early=args.task is None)
     data = read_data(args.data, args)
     model = make_model(args, data.task, **data.parameters)
     _hush(args)

@@ -1,0 +1,142 @@
+"""Settings of estimators and solvers by name: ``--set NAME=VALUE``, ``--set solver.NAME=VALUE``, and options that stand for them.
+
+A value is read as JSON (``10``, ``0.5``, ``true``, ``null``, ``[0.1, 1]``), and as a string if it is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from typing import Any
+
+from maxmargin.errors import OptionError, did_you_mean
+
+#: Options of the command line that are options of solvers, by their names there.
+OF_SOLVERS = {"rescaling": "rescaling", "cache": "cache", "stop": "stop", "train_inference": "inference"}
+#: Options that are parameters of some estimators, and the tasks that have them; the others go by the same name everywhere.
+OF_ESTIMATORS = ("order", "emission_order", "bio", "n_basis", "C_path", "checkpoint")
+#: Parameters that other options of the command line set, or that mean nothing there.
+_TAKEN = ("C", "solver", "verbose", "n_jobs", "random_state", "features", "warm_start")
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command ``train``."""
+    parser.add_argument(
+        "--rescaling", choices=("margin", "slack"), help="how the loss enters: one-slack, n-slack (default: margin)"
+    )
+    parser.add_argument(
+        "--cache", type=_whole, metavar="N", help="planes kept for each example: bcfw, n-slack, one-slack"
+    )
+    parser.add_argument(
+        "--stop",
+        choices=("gap", "svm-struct"),
+        help="when to stop: one-slack, n-slack (default: gap; svm-struct has --tol as its -e)",
+    )
+    parser.add_argument(
+        "--train-inference",
+        metavar="NAME",
+        help="the solver's own engine (default: that of --inference); needs --solver",
+    )
+    parser.add_argument("--order", type=int, metavar="N", help="tags that a transition sees (chain; default: 1)")
+    parser.add_argument(
+        "--emission-order", type=int, metavar="N", help="tags before that features see (chain; default: 0)"
+    )
+    parser.add_argument(
+        "--bio", action="store_true", default=None, help="predict no I-X without B-X or I-X before it (chain)"
+    )
+    parser.add_argument(
+        "--n-basis", type=int, metavar="N", help="approximate the kernel by N basis functions (with --kernel)"
+    )
+    parser.add_argument(
+        "--C-path",
+        type=_numbers,
+        metavar="A,B",
+        dest="C_path",
+        help="train for these values of C, too, from small to large",
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="FILE", help="save the state of the solver there, and go on from it if it is there"
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="(default: -1, one for each core)")
+    parser.add_argument(
+        "--set", action="append", metavar="NAME=VALUE", dest="settings", type=_setting,
+        help="any other parameter of the estimator, or, as solver.NAME, of the solver; may be repeated",
+    )  # fmt: skip
+
+
+def _whole(text: str) -> int:
+    return int(text)
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(one) for one in text.split(",") if one.strip()]
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equal, value = text.partition("=")
+    if not (name and equal):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def solver_of(args: argparse.Namespace) -> Any:
+    """The solver by its name, or an object if any of its options is given; None if nothing is said."""
+    given = {
+        name: getattr(args, option) for option, name in OF_SOLVERS.items() if getattr(args, option, None) is not None
+    }
+    settings = getattr(args, "settings", None) or []
+    given |= {name.partition(".")[2]: value for name, value in settings if name.startswith("solver.")}
+    if not given:
+        return args.solver
+    from maxmargin.solvers import SOLVERS
+
+    chosen = args.solver
+    if chosen in (None, "auto") and {"rescaling", "stop"} & set(given):
+        # Cutting planes alone have these.
+        chosen = "one-slack"
+    if chosen in (None, "auto"):
+        raise OptionError(
+            f"The solver's option {next(iter(given))!r} needs --solver, since the solvers differ: {', '.join(SOLVERS)}."
+        )
+    if chosen not in SOLVERS:
+        return chosen
+    known = list(inspect.signature(SOLVERS[chosen]).parameters)
+    for name in given:
+        if name not in known:
+            raise OptionError(
+                f"The solver {chosen} has no option {name!r}; it has {', '.join(known) or 'none'}.{did_you_mean(name, known)}"
+            )
+    if args.objective is not None and "objective" in known:
+        given.setdefault("objective", args.objective)
+    return SOLVERS[chosen](**given)
+
+
+def parameters_of(args: argparse.Namespace, kind: type[Any], early: bool) -> dict[str, Any]:
+    """Parameters of an estimator that options of their own set, and those of ``--set``.
+
+    Before the data is read (`early`), its task is a guess, and what another may have is not refused.
+    """
+    known = [name for name in inspect.signature(kind).parameters if name not in _TAKEN]
+    found: dict[str, Any] = {}
+    for name in OF_ESTIMATORS:
+        if getattr(args, name, None) is None:
+            continue
+        if name in known:
+            found[name] = getattr(args, name)
+        elif not early:
+            raise OptionError(f"--{name.replace('_', '-')} is not for the task {kind.task}.")
+    for name, value in getattr(args, "settings", None) or []:
+        if name.startswith("solver."):
+            continue
+        if name in known:
+            found[name] = value
+        elif not early:
+            taken = " (it has an option of its own)" if name in _TAKEN else ""
+            raise OptionError(
+                f"--set {name}: {kind.__name__} has no such parameter{taken}; it has {', '.join(known)}.{did_you_mean(name, known)}"
+            )
+    return found

@@ -1,0 +1,103 @@
+"""Every parameter of estimators and solvers from a shell."""
+
+import json
+
+import numpy as np
+import pytest
+
+import maxmargin as mm
+from maxmargin.cli.main import run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("settings")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)).round(3)
+    # Every sequence is allowed with bio=True.
+    tags = np.tile(["O", "B-X", "I-X", "B-X", "O", "O"], 10)
+    np.savez(folder / "tags.npz", X=X, y=tags, sequence_ptr=np.arange(0, 61, 6))
+    np.savez(folder / "classes.npz", X=X, y=rng.integers(0, 3, 60))
+    np.savez(folder / "labels.npz", X=X, y=rng.integers(0, 2, (60, 4)))
+    return folder
+
+
+def trained(capsys, *words):
+    assert run(["train", *map(str, words), "--quiet", "--json"]) in (0, 1), capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys, *words):
+    assert run(["train", *map(str, words), "--quiet"]) == 2
+    return capsys.readouterr().err
+
+
+def test_options_of_solvers(folder, capsys):
+    data = folder / "tags.npz"
+    found = trained(capsys, data, "-C", 1, "--rescaling", "slack")
+    assert (found["solver"], found["options"]["rescaling"]) == ("one-slack", "slack")
+    found = trained(capsys, data, "-C", 1, "--solver", "n-slack", "--rescaling", "slack")
+    assert (found["solver"], found["options"]["rescaling"]) == ("n-slack", "slack")
+    found = trained(capsys, data, "-C", 1, "--stop", "svm-struct", "--cache", 5, "--tol", 0.01)
+    assert (found["options"]["stop"], found["options"]["cache"]) == ("svm-struct", 5)
+    found = trained(
+        capsys, data, "-C", 1, "--solver", "bcfw", "--set", "solver.sampling=uniform", "--set", "solver.averaging=true"
+    )
+    assert (found["options"]["sampling"], found["options"]["averaging"]) == ("uniform", True)
+    found = trained(capsys, data, "-C", 1, "--solver", "bundle", "--objective", "log", "--set", "solver.step=1.0")
+    assert (found["options"]["objective"], found["options"]["step"]) == ("log", 1.0)
+
+
+def test_one_engine_trains_and_another_predicts(folder, capsys, tmp_path):
+    data, model = folder / "labels.npz", tmp_path / "model.mm"
+    found = trained(
+        capsys,
+        data,
+        "-C",
+        1,
+        "--solver",
+        "bcfw",
+        "--train-inference",
+        "greedy",
+        "--inference",
+        "exhaustive",
+        "-o",
+        model,
+    )
+    assert found["options"]["inference"] == "greedy"
+    assert found["inference"].startswith("exhaustive")
+    again = mm.load(model)
+    assert (again.solver.inference, again.inference) == ("greedy", "exhaustive")
+
+
+def test_parameters_of_estimators(folder, capsys, tmp_path):
+    data, model = folder / "tags.npz", tmp_path / "model.mm"
+    trained(capsys, data, "-C", 1, "--order", 2, "--bio", "--threads", 1, "--set", "boundary=false", "-o", model)
+    again = mm.load(model)
+    assert (again.order, again.bio, again.boundary) == (2, True, False)
+    trained(
+        capsys, folder / "classes.npz", "-C", 1, "--kernel", "rbf", "--n-basis", 10, "--C-path", "0.1,10", "-o", model
+    )
+    again = mm.load(model)
+    assert (again.n_basis, again.C_path) == (10, [0.1, 10.0])
+    trained(capsys, data, "-C", 1, "--checkpoint", tmp_path / "state.mm")
+    assert (tmp_path / "state.mm").exists()
+    trained(capsys, folder / "labels.npz", "-C", 1, "--set", "edges=tree", "--set", "loss=count", "-o", model)
+    assert mm.load(model).edges == "tree"
+
+
+def test_what_is_refused_says_what_there_is(folder, capsys):
+    tags, classes = folder / "tags.npz", folder / "classes.npz"
+    assert "it has inference, steps, sampling" in refused(
+        capsys, tags, "--solver", "bcfw", "--set", "solver.sampeling=gap"
+    )
+    assert 'Did you mean "sampling"' in refused(capsys, tags, "--solver", "bcfw", "--set", "solver.sampeling=gap")
+    assert "needs --solver" in refused(capsys, tags, "--set", "solver.cache=3")
+    assert "has no option 'rescaling'" in refused(capsys, tags, "--solver", "bcfw", "--rescaling", "slack")
+    assert "--order is not for the task multi-class" in refused(capsys, classes, "--order", 2)
+    assert "MultiClassSVM has no such parameter" in refused(capsys, classes, "--set", "edges=tree")
+    assert "it has an option of its own" in refused(capsys, classes, "--set", "C=3")
+    assert "is not of the form NAME=VALUE" in refused(capsys, classes, "--set", "edges")
+    assert "sampling=3 is not known" in refused(capsys, tags, "--solver", "bcfw", "--set", "solver.sampling=3")
+    assert run(["train", "--rescaling", "slack"]) == 2
+    assert "--rescaling needs DATA" in capsys.readouterr().err
