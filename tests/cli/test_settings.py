@@ -101,3 +101,12 @@ def test_what_is_refused_says_what_there_is(folder, capsys):
     assert "sampling=3 is not known" in refused(capsys, tags, "--solver", "bcfw", "--set", "solver.sampling=3")
     assert run(["train", "--rescaling", "slack"]) == 2
     assert "--rescaling needs DATA" in capsys.readouterr().err
+
+
+def test_options_of_engines(folder, capsys):
+    data = folder / "labels.npz"
+    words = [data, "-C", 1, "--solver", "one-slack", "--inference", "rho_approximate", "--set", "inference.rho=0.8"]
+    assert trained(capsys, *words, "--max-passes", 50)["options"]["inference"] == "rho_approximate"
+    assert "rho=2 is not possible" in refused(capsys, *words[:-1], "inference.rho=2")
+    assert "it has rho, limit" in refused(capsys, *words[:-1], "inference.r=0.5")
+    assert "needs --inference" in refused(capsys, data, "--set", "inference.rho=0.5")

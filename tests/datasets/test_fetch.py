@@ -163,6 +163,10 @@ def test_rcv1_labels_are_ranked_on_the_training_set(tmp_path):
     np.testing.assert_array_equal(test.Y, [[0, 1, 0], [0, 0, 1]])
     with pytest.raises(OptionError, match="n_labels is 102; expected 1 to 101"):
         datasets.fetch_rcv1subset1(tmp_path, n_labels=102)
+    # The test set's first example has none of the two most frequent labels.
+    kept = datasets.fetch_rcv1subset1(tmp_path, "test", n_labels=2, drop_unlabelled=True)
+    assert kept.X.shape == (1, 47236)
+    assert kept.Y.tolist() == [[0, 1]]
 
 
 def test_msrc21(tmp_path):

@@ -15,6 +15,7 @@ from maxmargin.reporting.chunks import ChunkScores, are_chunk_tags, chunk_scores
 NAMES = {
     "accuracy": "accuracy",
     "hamming_loss": "Hamming loss",
+    "fractional_loss": "Hamming loss, open labels as half",
     "subset_accuracy": "subset accuracy",
     "micro_f1": "micro-F1",
     "macro_f1": "macro-F1",
@@ -93,6 +94,9 @@ def _compare(model: Any, data: Dataset) -> tuple[dict[str, float], ChunkScores |
         if truth.shape != predicted.shape:
             raise DataError(f"{data.path} has labels of shape {truth.shape}; the model predicts {predicted.shape}.")
         metrics = multi_label_metrics(truth, predicted)
+        if found.ambiguous is not None and found.ambiguous.any():
+            halves = np.where(found.ambiguous.reshape(truth.shape), 0.5, truth != predicted)
+            metrics["fractional_loss"] = float(halves.mean())
     else:
         labels = model._present(found.labels, problem)
         metrics = labeling_metrics(data.task, targets, labels)

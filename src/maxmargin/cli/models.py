@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 from maxmargin.cli.exits import DONE, NOT_CONVERGED, say, writing
-from maxmargin.cli.settings import parameters_of, solver_of
+from maxmargin.cli.settings import engine_of, parameters_of, solver_of
 from maxmargin.errors import OptionError
 from maxmargin.signals import last_stop
 
@@ -52,6 +52,9 @@ def make_model(args: argparse.Namespace, task: str, early: bool = False, **chang
     if task == "parser":
         return _make_parser(args, options)
     options |= {name: getattr(args, name) for name in _OF_FEATURES if getattr(args, name) is not None}
+    engine = engine_of(args)
+    if engine is not None:
+        options["inference"] = engine
     if args.no_intercept:
         options["fit_intercept"] = False
     if args.scale is not None:

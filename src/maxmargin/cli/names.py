@@ -35,6 +35,7 @@ ENGINES = (
     "junction_tree",
     "linear_program",
     "loopy_bp",
+    "rho_approximate",
     "trees",
 )
 OBJECTIVES = ("margin", "log", "softmax-margin")

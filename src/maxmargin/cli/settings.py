@@ -1,4 +1,4 @@
-"""Settings of estimators and solvers by name: ``--set NAME=VALUE``, ``--set solver.NAME=VALUE``, and options that stand for them.
+"""Settings by name: ``--set NAME=VALUE`` of estimators, ``solver.NAME``, ``inference.NAME``, and options that stand for them.
 
 A value is read as JSON (``10``, ``0.5``, ``true``, ``null``, ``[0.1, 1]``), and as a string if it is none.
 """
@@ -61,7 +61,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="(default: -1, one for each core)")
     parser.add_argument(
         "--set", action="append", metavar="NAME=VALUE", dest="settings", type=_setting,
-        help="any other parameter of the estimator, or, as solver.NAME, of the solver; may be repeated",
+        help="any other parameter of the estimator, or, as solver.NAME or inference.NAME, of these; may be repeated",
     )  # fmt: skip
 
 
@@ -104,15 +104,37 @@ def solver_of(args: argparse.Namespace) -> Any:
         )
     if chosen not in SOLVERS:
         return chosen
-    known = list(inspect.signature(SOLVERS[chosen]).parameters)
-    for name in given:
-        if name not in known:
-            raise OptionError(
-                f"The solver {chosen} has no option {name!r}; it has {', '.join(known) or 'none'}.{did_you_mean(name, known)}"
-            )
+    known = _check_known(f"The solver {chosen}", SOLVERS[chosen], given)
     if args.objective is not None and "objective" in known:
         given.setdefault("objective", args.objective)
     return SOLVERS[chosen](**given)
+
+
+def engine_of(args: argparse.Namespace) -> Any:
+    """The engine by its name, or an object if any of its options is given; None if nothing is said."""
+    settings = getattr(args, "settings", None) or []
+    given = {name.partition(".")[2]: value for name, value in settings if name.startswith("inference.")}
+    if not given:
+        return args.inference
+    from maxmargin.inference import ENGINES
+
+    if args.inference not in ENGINES:
+        raise OptionError(
+            f"The engine's option {next(iter(given))!r} needs --inference, since the engines differ: {', '.join(ENGINES)}."
+        )
+    _check_known(f"The engine {args.inference}", ENGINES[args.inference], given)
+    return ENGINES[args.inference](**given)
+
+
+def _check_known(who: str, kind: Any, given: dict[str, Any]) -> list[str]:
+    """The options of a solver or an engine; refuses others, and says what there is."""
+    known = list(inspect.signature(kind).parameters)
+    for name in given:
+        if name not in known:
+            raise OptionError(
+                f"{who} has no option {name!r}; it has {', '.join(known) or 'none'}.{did_you_mean(name, known)}"
+            )
+    return known
 
 
 def parameters_of(args: argparse.Namespace, kind: type[Any], early: bool) -> dict[str, Any]:
@@ -130,7 +152,7 @@ def parameters_of(args: argparse.Namespace, kind: type[Any], early: bool) -> dic
         elif not early:
             raise OptionError(f"--{name.replace('_', '-')} is not for the task {kind.task}.")
     for name, value in getattr(args, "settings", None) or []:
-        if name.startswith("solver."):
+        if name.startswith(("solver.", "inference.")):
             continue
         if name in known:
             found[name] = value

@@ -24,6 +24,7 @@ from maxmargin.estimators.given_features import check_features, compare_columns,
 from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
+from maxmargin.inference import MapResult
 from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
 from maxmargin.problems.conditionals import conditional_scores
 
@@ -151,7 +152,11 @@ class MultiLabelSVM(StructuredPredictor):
         return self
 
     def score(self, X: Any, Y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Mean fraction of labels that are right: 1 - Hamming loss. A label that was not seen in training is never predicted."""
+        """Mean fraction of labels that are right: 1 - Hamming loss. A label that was not seen in training is never predicted.
+
+        With an engine that rounds nothing (``inference=GraphCut(rounding="fraction")``), a label that the relaxation leaves open is
+        half right.
+        """
         check_is_fitted(self)
         unseen: NDArray[np.bool_] | None = None
         if target.is_lists(Y):
@@ -159,7 +164,9 @@ class MultiLabelSVM(StructuredPredictor):
         truth = self._encode(Y)
         _, found = self._predict(X)
         _check_lengths(len(found.values), len(truth))
-        equal = found.labels.reshape(truth.shape) == truth
+        equal: NDArray[Any] = found.labels.reshape(truth.shape) == truth
+        if getattr(self.inference, "rounding", None) == "fraction" and found.ambiguous is not None:
+            equal = np.where(found.ambiguous.reshape(truth.shape), 0.5, equal)
         right = (equal if unseen is None else np.hstack([equal, ~unseen])).mean(axis=1)
         return float(np.average(right, weights=target.score_weights(sample_weight, len(right), "example")))
 
@@ -199,6 +206,13 @@ class MultiLabelSVM(StructuredPredictor):
         """Zeros and ones (n, L), or lists of labels if trained on lists."""
         on = states.reshape(-1, len(self.classes_)).astype(np.int64)
         return [self.classes_[row == 1].tolist() for row in on] if self._lists else on
+
+    def _present_found(self, found: MapResult, problem: FactorGraphs) -> Any:
+        """The same; an open label that an engine does not round is one half, in an array."""
+        on = self._present(found.labels, problem)
+        if self._lists or found.ambiguous is None or getattr(self.inference, "rounding", None) != "fraction":
+            return on
+        return np.where(found.ambiguous.reshape(on.shape), 0.5, on)
 
     def _nothing(self) -> Any:
         return [] if self._lists else np.empty((0, len(self.classes_)), np.int64)

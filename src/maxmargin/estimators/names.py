@@ -12,7 +12,7 @@ SolverName = Literal[
 ]  # fmt: skip
 EngineName = Literal[
     "auto", "alpha_expansion", "branch_and_bound", "combined", "dual_decomposition", "exhaustive", "graph_cut", "greedy",
-    "junction_tree", "linear_program", "loopy_bp", "trees",
+    "junction_tree", "linear_program", "loopy_bp", "rho_approximate", "trees",
 ]  # fmt: skip
 Objective = Literal["margin", "log", "softmax-margin"]
 Auto = Literal["auto"]

@@ -42,7 +42,7 @@ class StructuredPredictor(StructuredEstimator):
         if target.is_empty(X):
             return (self._nothing(), np.empty(0), np.empty(0)) if return_bound else self._nothing()
         problem, found = self._predict(X)
-        labels = self._present(found.labels, problem)
+        labels = self._present_found(found, problem)
         return (labels, found.values, found.bounds) if return_bound else labels
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
@@ -117,6 +117,10 @@ class StructuredPredictor(StructuredEstimator):
         check_is_fitted(self)
         problem = self._new_problem(X)
         return problem, batches.predict(problem, self._flat_weights(), self._engine(problem)[0], self.n_jobs)
+
+    def _present_found(self, found: MapResult, problem: FactorGraphs) -> Any:
+        """Labels as the user knows them."""
+        return self._present(found.labels, problem)
 
     def _flat_weights(self) -> NDArray[np.float64]:
         return prediction_weights(self)

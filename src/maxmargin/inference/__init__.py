@@ -21,6 +21,7 @@ from maxmargin.inference.greedy import Greedy
 from maxmargin.inference.junction_tree import JunctionTree
 from maxmargin.inference.linear_program import LinearProgram
 from maxmargin.inference.loopy_bp import LoopyBP
+from maxmargin.inference.rho_approximate import RhoApproximate
 from maxmargin.inference.top_k import TopK, top_k
 from maxmargin.inference.trees import Trees
 
@@ -40,6 +41,7 @@ __all__ = [
     "MapResult",
     "Marginals",
     "Relaxed",
+    "RhoApproximate",
     "TopK",
     "Trees",
     "choose",
@@ -61,6 +63,7 @@ ENGINES: dict[str, Callable[[], Engine]] = {
     "junction_tree": JunctionTree,
     "linear_program": LinearProgram,
     "loopy_bp": LoopyBP,
+    "rho_approximate": RhoApproximate,
     "trees": Trees,
 }
 

@@ -70,7 +70,7 @@ from maxmargin.inference.contract import (
     room_per_structures,
 )
 from maxmargin.inference.max_flow import NOT_YET, OUTSIDE, SOURCE, Flow, components, flow_kind, max_flow
-from maxmargin.inference.rounding import HALF_UP, REPAIR, SCHEMES, check_rounding
+from maxmargin.inference.rounding import HALF_UP, REPAIR, SCHEMES, check_rounding, throw_coins
 from maxmargin.jit import Struct, inner, kernel, record_type, records
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import Largest, offsets
@@ -142,7 +142,7 @@ class GraphCut:
 
     Parameters
     ----------
-    rounding : "half-up", "unary" or "repair"
+    rounding : "half-up", "unary", "repair", "random" or "fraction"
         How `maximise` rounds the ambiguous variables (rounding.py). "repair" changes, for as long as that raises the
         score, the ambiguous variable that raises it most.
     """
@@ -185,6 +185,8 @@ class GraphCut:
         out = Relaxed(np.empty(2 * n), np.empty(graphs.n_examples), np.empty(n, np.bool_), tables)
         with cut_room(graphs) as room:
             _relax(graphs.arrays.examples, network(graphs), room, *scores, SCHEMES[self.rounding], out, labels)
+        if self.rounding == "random":
+            labels = throw_coins(out.variables, 2 * np.arange(n))
         values = graphs.labeling_scores(scores, labels)
         decided = ~np.logical_or.reduceat(out.ambiguous, graphs.example_variables[:-1])
         out.bounds[decided] = values[decided]

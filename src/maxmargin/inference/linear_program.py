@@ -71,7 +71,7 @@ class LinearProgram:
     ----------
     limit : int
         Largest number of columns (states and joint states) of an example.
-    rounding : "half-up", "unary" or "repair"
+    rounding : "half-up", "unary", "repair", "random" or "fraction"
         How `maximise` rounds (rounding.py); "repair" may change every variable.
     warm : bool
         Start each program from the basis of the last one, whichever call that was in. That takes about half the time in training,

@@ -5,10 +5,13 @@ with relaxed solutions and have to round them to predict. The schemes:
 
 - ``"half-up"``: the state of largest marginal, of several the highest one. A half of a binary variable is rounded to 1.
 - ``"unary"``: of the states with a marginal above 0, the one of largest own score, of several the lowest one.
+- ``"random"``: coins, with the marginals as odds; the same every time for the same batch.
+- ``"fraction"``: nothing is decided. Labels are those of ``"half-up"``, but the open ones count one half where losses are measured
+  (`MultiLabelSVM.score`, ``maxmargin evaluate``), as in the column LProg of Finley and Joachims' tables.
 - ``"repair"``, greedy repair: the state of largest marginal, of several the one of largest own score; then single
   variables are changed for as long as that raises the score. For half-integral marginals that start is ``"unary"``.
 
-Only ``"repair"`` looks at factors; the other two leave labels as rounded. An own score is that of the variable alone,
+Only ``"repair"`` looks at factors; the others leave labels as rounded. An own score is that of the variable alone,
 without factors of one variable. On pairs of binary variables no change of an unambiguous variable can raise the score,
 since the states of the relaxation are at least as good as any others whatever the rest does (persistency); so it is the
 same there whether all variables may change or only ambiguous ones.
@@ -27,8 +30,8 @@ from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import joint_state
 
 HALF_UP, UNARY, REPAIR = range(3)
-#: All rounding schemes by name.
-SCHEMES = {"half-up": HALF_UP, "unary": UNARY, "repair": REPAIR}
+#: All rounding schemes by name; coins are thrown afterwards.
+SCHEMES = {"half-up": HALF_UP, "unary": UNARY, "repair": REPAIR, "random": HALF_UP, "fraction": HALF_UP}
 #: Marginals this close to each other are equal.
 TOLERANCE = 1e-9
 
@@ -51,7 +54,9 @@ def round_marginals(
         candidate = marginals > TOLERANCE
     else:
         candidate = marginals >= np.repeat(np.maximum.reduceat(marginals, starts), n_states) - TOLERANCE
-    if rounding == "half-up":
+    if rounding == "random":
+        return throw_coins(marginals, starts)
+    if rounding in ("half-up", "fraction"):
         chosen = np.flatnonzero(candidate)
         chosen = chosen[np.searchsorted(chosen, starts + n_states) - 1]
     else:
@@ -62,6 +67,20 @@ def round_marginals(
     if rounding == "repair":
         improve(graphs.arrays, scores.variables, scores.factors, labels)
     return labels
+
+
+def throw_coins(marginals: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.int32]:
+    """A state of every variable, with its marginals as odds."""
+    ends = np.append(starts[1:], len(marginals))
+    below = np.cumsum(marginals)
+    base = np.where(starts > 0, below[starts - 1], 0.0)
+    drawn = base + np.random.default_rng(0).random(len(starts)) * (below[ends - 1] - base)
+    chosen = np.clip(np.searchsorted(below, drawn, side="right"), starts, ends - 1)
+    # Sums of many marginals round: a state of marginal 0 is never drawn.
+    wrong = marginals[chosen] <= 0.0
+    largest = np.flatnonzero(marginals >= np.repeat(np.maximum.reduceat(marginals, starts), ends - starts))
+    chosen[wrong] = largest[np.searchsorted(largest, starts)][wrong]
+    return np.asarray(chosen - starts, np.int32)
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
