@@ -94,7 +94,7 @@ class StructuredEstimator(BaseEstimator):
         The structured hinge; or, for the solvers that can, the logarithmic loss of a conditional random field, as it is or with the
         task loss of each labeling in the exponent (`maxmargin.solvers.marginals.lbfgs`).
     validation_fraction : float
-        Share of the examples that is held out to choose C; with fewer than 500 variables in all, each is held out once, in folds
+        Share of the examples that is held out to choose C; with fewer than 2000 variables in all, each is held out once, in folds
         of this size.
     scale : "auto", True or False
         Whether columns of features are centred and divided by their size while training (`maxmargin.estimators.scaling`): "auto"
