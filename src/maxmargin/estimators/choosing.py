@@ -49,8 +49,8 @@ _TOL = 0.02
 SOME = 2000
 #: Values above the best that end the path.
 _RISES = 2
-#: With fewer variables in all than this, every example is held out once: on halves of digits, 898 rows, one held-out fifth chose values
-#: of C that were wrong by half a point more, as a mean over six halves.
+#: With fewer variables in all than this, every example is held out once: on halves of digits, 898 rows, one held-out fifth chose
+#: values of C that were wrong by half a point more, as a mean over six halves.
 _LITTLE = 2000
 #: What the random numbers of the held-out part are drawn for.
 _PURPOSE = 78
