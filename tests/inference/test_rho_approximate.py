@@ -12,6 +12,7 @@ from maxmargin.errors import OptionError
 from maxmargin.inference import Exhaustive, GraphCut, LinearProgram, RhoApproximate
 from maxmargin.problems import label_edges, multi_label_problem
 from maxmargin.solvers import BCFW, OneSlack
+from maxmargin.solvers.oracles.max_oracle import oracle_of
 from reference.enumerated_program import exact_optimum
 from reference.random_problems import coupled_labels, random_problem
 
@@ -65,8 +66,6 @@ def test_theorem_3_the_risk_of_approximate_predictions_is_bounded():
     found = RhoApproximate(rho).maximise(problem, scores)
     truth = problem.labeling_scores(scores, problem.labels)
     # By example: loss(y') <= (1 - rho) score(truth) + xi, where the score is not negative.
-    from maxmargin.solvers.oracles.max_oracle import oracle_of
-
     xi = oracle_of(problem, "exhaustive").mean_plane(result.weights, 1).hinges
     losses = problem.labeling_losses(found.labels)
     positive = Exhaustive().maximise(problem, scores).values > 0
