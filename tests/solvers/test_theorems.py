@@ -6,6 +6,8 @@ tests/inference/test_rho_approximate.py, the rates of Zhang, Saha and Vishwanath
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -51,7 +53,7 @@ def test_soft_4_1_the_soft_optimum_is_above_the_hard_one_by_at_most_rho_h(proble
 
 def test_soft_4_1_the_difference_vanishes_with_rho(problem, hard):
     optima = [soft(problem, rho) for rho in (1.0, 0.1, 0.01)]
-    for larger, smaller in zip(optima, optima[1:], strict=False):
+    for larger, smaller in itertools.pairwise(optima):
         assert smaller.dual <= larger.primal
     # By a factor of 10 in rho, several times closer.
     above = [one.dual - hard.primal for one in optima]
