@@ -25,6 +25,7 @@ import numpy as np
 from maxmargin import jit
 from maxmargin.errors import OptionError
 from maxmargin.parallel.threads import n_threads
+from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.core.capabilities import check_fit
 from maxmargin.solvers.core.loop import Checkpoint, Limits, first_state, main_loop, outcome
 from maxmargin.solvers.core.monitor import Monitor, Silent
@@ -64,6 +65,8 @@ class Solver(ABC):
     kernel_blocks = False
     #: The objectives that it trains with a kernel, if it does so at all.
     kernel_objectives: tuple[str, ...] = ("margin", "log")
+    #: Whether it reads the task loss of single states, which large problems do not keep (`FactorGraphs.costs`).
+    loss_tables = True
     #: Why this solver was chosen.
     reason = "as asked"
 
@@ -136,8 +139,10 @@ class Solver(ABC):
             raise OptionError("This problem has no labels to learn from.")
         check_fit(self, problem)
         self.check_options(problem)
+        if self.loss_tables and isinstance(problem, FactorGraphs):
+            problem = problem.with_loss_tables()
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
-        run.tol = tol
+        run.tol, run.watched = tol, monitor is not None
         talk: Monitor = monitor or Silent()
         file = Checkpoint(run, checkpoint, {**self.options(), "C": C, "seed": run.seed})
         now = file.state()

@@ -103,6 +103,7 @@ class BundleMethod(Solver):
     requires = ("max-oracle",)
     certificates = ("exact", "relaxed", "none")
     keeps = "mean planes"
+    loss_tables = False
     paper = "Teo, Smola, Vishwanathan and Le 2007"
     objectives = ("margin", "log")
     kernels = True

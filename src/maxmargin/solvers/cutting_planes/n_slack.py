@@ -138,6 +138,7 @@ class NSlack(Solver):
     requires = ("max-oracle",)
     certificates = ("exact", "relaxed", "none")
     keeps = "the constraints of each example"
+    loss_tables = False
     paper = "Tsochantaridis, Joachims, Hofmann and Altun 2005"
 
     def __init__(

@@ -96,6 +96,7 @@ class OneSlack(Solver):
     requires = ("max-oracle",)
     certificates = ("exact", "relaxed", "none")
     keeps = "a few hundred mean planes, and a cache"
+    loss_tables = False
     paper = "Joachims, Finley and Yu 2009"
     kernels = True
     kernel_blocks = True

@@ -71,6 +71,7 @@ class BCFW(Solver):
     requires = ("max-oracle",)
     certificates = ("exact", "relaxed", "none")
     keeps = "the labelings found, a few for each example"
+    loss_tables = False
     paper = "Lacoste-Julien, Jaggi, Schmidt and Pletscher 2013"
     kernels = True
     reweightable = True

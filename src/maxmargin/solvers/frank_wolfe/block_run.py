@@ -61,7 +61,7 @@ class BlockRun(ProximalRun[B]):
         super().__init__(solver, problem, lam, random_state, threads)
         self.oracle = GraphOracle(problem, solver.inference)
         self.certificate = self.oracle.certificate
-        self.grams = row_grams(problem)
+        self.grams = row_grams(problem, of_labelings=True)
         self.half = int(problem.arrays.largest.buffer)
         self.step_lam = lam
 
@@ -77,9 +77,9 @@ class BlockRun(ProximalRun[B]):
 
     @cached_property
     def work(self) -> Work:
-        """Room for walks; two more arrays like the weights where the rows' Gram matrices are not kept."""
-        largest, weights = self.problem.arrays.largest, None if self.grams.kept else self.problem.working_weights()
-        return workspace(largest, (self.oracle.compiled or NOTHING_GIVEN).room(largest), weights)
+        """Room for walks."""
+        largest = self.problem.arrays.largest
+        return workspace(largest, (self.oracle.compiled or NOTHING_GIVEN).room(largest), self.grams.room(self.problem))
 
     # -------------------------------------------------------------------------------------------- the start
 

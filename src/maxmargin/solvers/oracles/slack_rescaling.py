@@ -51,7 +51,7 @@ class SlackOracle(GraphOracle):
     def __init__(self, problem: FactorGraphs, chosen: str | Engine = "auto", loss_augmented: bool = True) -> None:
         few = not problem.has_structured and bool(joint_states(problem).max() <= _FEW)
         by_itself = few and isinstance(chosen, str) and chosen == "auto"
-        super().__init__(problem, Exhaustive() if by_itself else chosen, loss_augmented)
+        super().__init__(problem.with_loss_tables(), Exhaustive() if by_itself else chosen, loss_augmented)
         # An engine of another type is asked, whatever it calls itself.
         self.all = few and type(self.engine) is Exhaustive
         if self.all:
