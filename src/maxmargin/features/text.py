@@ -268,7 +268,7 @@ def _columns(tokens: list[Any], lengths: NDArray[np.int64], names: list[str]) ->
             found = next(k for k, entry in enumerate(entries) if not isinstance(entry, str))
             place = place_of(int((ids == found).argmax()), lengths)
             raise DataError(f"{place} has the {name} {entries[found]!r}; expected a string.")
-        own, values = number(entries)
+        own, values = _sorted(*number(entries))
         columns[name] = Attribute(own[ids], values)
     return columns
 
@@ -280,7 +280,17 @@ def _mapped(attribute: Attribute, function: Callable[[str], str | None]) -> Attr
         none = values.index(None)
         ids = np.where(ids == none, -1, ids - (ids > none)).astype(np.int32)
         values.pop(none)
+    ids, values = _sorted(ids, values)
     return Attribute(ids[attribute.ids], values)
+
+
+def _sorted(ids: NDArray[np.int32], values: list[str]) -> tuple[NDArray[np.int32], list[str]]:
+    """The same values in their order, so that names of features come nearly sorted."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    # The last is for those without a value, -1.
+    rank = np.full(len(values) + 1, -1, np.int32)
+    rank[order] = np.arange(len(values))
+    return rank[ids], [values[k] for k in order]
 
 
 def _shape(word: str) -> str:
@@ -323,6 +333,10 @@ def _joined(parts: list[Attribute]) -> Attribute:
         codes[(ids < 0) | (others < 0)] = -1
         ids = np.empty(len(codes), np.int32)
         distinct = number_codes(codes, ids)
+        order = np.argsort(distinct)
+        rank = np.full(len(order) + 1, -1, np.int32)
+        rank[order] = np.arange(len(order))
+        ids, distinct = rank[ids], distinct[order]
         values = [
             f"{values[k]}|{texts[j]}"
             for k, j in zip(*(one.tolist() for one in divmod(distinct, len(texts))), strict=True)

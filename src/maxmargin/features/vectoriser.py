@@ -85,13 +85,13 @@ class FeatureColumns(BaseEstimator):
     def fit_features(self, X: Any) -> Features:
         """Find the columns, and return the features of the same sequences, which keep no values if all are 1."""
         found = self._begin(X)
-        self._learn(found)
-        return self._features(found)
+        return self._features(found, self._learn(found))
 
     def features(self, X: Any) -> Features:
         """The positions of all sequences as features."""
         check_is_fitted(self)
-        return self._features(self._read(X))
+        found = self._read(X)
+        return self._features(found, self._columns_of(found.names))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Names of the columns, as scikit-learn asks for them."""
@@ -111,7 +111,6 @@ class FeatureColumns(BaseEstimator):
             assert self.n_hash is not None
             self.n_features_ = int(self.n_hash)
             return
-        self._column = {name: k for k, name in enumerate(names)}
         self.feature_names_ = np.array(names, object)
         self.n_features_ = len(names)
 
@@ -137,20 +136,23 @@ class FeatureColumns(BaseEstimator):
         """The features of all positions."""
         raise NotImplementedError
 
-    def _learn(self, found: Found) -> None:
+    def _learn(self, found: Found) -> NDArray[np.int32]:
+        """Make columns of the names; returns that of each of them, or -1."""
         if self.n_hash is not None:
             self.set_columns(None)
-            return
+            return self._columns_of(found.names)
         place, names = number(found.names)
         counts = np.bincount(place, found.counts, len(names))
-        kept = sorted(names[k] for k in np.flatnonzero(counts >= self.min_count))
+        kept = sorted(np.flatnonzero(counts >= self.min_count).tolist(), key=names.__getitem__)
         if not kept:
             raise DataError(f"No feature occurs min_count={self.min_count} times, so there are no columns.")
-        self.set_columns(kept)
+        self.set_columns([names[k] for k in kept])
+        columns = np.full(len(names), -1, np.int32)
+        columns[kept] = np.arange(len(kept))
+        return np.asarray(columns[place])
 
-    def _features(self, found: Found) -> Features:
-        """The features with columns; a table of them is overwritten."""
-        columns = self._columns_of(found.names)
+    def _features(self, found: Found, columns: NDArray[np.int32]) -> Features:
+        """The features, whose names have these columns; a table of them is overwritten."""
         if found.rows is None:
             rows, values = np.zeros(len(found.feature) + 1, np.int64), None
             place = found.feature.reshape(-1)
@@ -173,6 +175,8 @@ class FeatureColumns(BaseEstimator):
     def _columns_of(self, names: list[str]) -> NDArray[np.int32]:
         """The column of each name, or -1."""
         if self.n_hash is None:
+            if not hasattr(self, "_column"):
+                self._column = {name: k for k, name in enumerate(self.feature_names_.tolist())}
             column = self._column
             return np.array([column.get(name, -1) for name in names], np.int32)
         coded = (name.encode("utf-8", "surrogatepass") for name in names)

@@ -49,6 +49,8 @@ from maxmargin.problems.layout import (
 from maxmargin.problems.structured import FactorRoom, structured_score, work_size
 from maxmargin.problems.templates import TABLE, Structure, Template
 
+#: Columns of weights that are transposed at a time.
+_SOME_COLUMNS = 1024
 #: What examples are numbered in.
 _COORDINATES = ("variables", "factors", "states", "tables", "messages")
 
@@ -264,7 +266,13 @@ class FactorGraphs:
         """Flat weights of the kernels' two matrices."""
         flat = np.empty(self.n_weights)
         of_variables, of_factors = self.split_weights(flat)
-        of_variables[:], of_factors[:] = self.variable_features.blocks(w_v), self.factor_features.blocks(w_f)
+        for to, blocks in (
+            (of_variables, self.variable_features.blocks(w_v)),
+            (of_factors, self.factor_features.blocks(w_f)),
+        ):
+            # Some columns at a time, which stay in the cache while block after block reads them.
+            for first in range(0, to.shape[1], _SOME_COLUMNS):
+                to[:, first : first + _SOME_COLUMNS] = blocks[:, first : first + _SOME_COLUMNS]
         return flat
 
     def inner(

@@ -104,6 +104,7 @@ class BundleMethod(Solver):
     certificates = ("exact", "relaxed", "none")
     keeps = "mean planes"
     loss_tables = False
+    orders_columns = True
     paper = "Teo, Smola, Vishwanathan and Le 2007"
     objectives = ("margin", "log")
     kernels = True

@@ -72,6 +72,7 @@ class BCFW(Solver):
     certificates = ("exact", "relaxed", "none")
     keeps = "the labelings found, a few for each example"
     loss_tables = False
+    orders_columns = True
     paper = "Lacoste-Julien, Jaggi, Schmidt and Pletscher 2013"
     kernels = True
     reweightable = True

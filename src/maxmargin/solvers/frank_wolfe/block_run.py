@@ -98,7 +98,7 @@ class BlockRun(ProximalRun[B]):
         """
         common = ProximalState.zeros(self.problem)
         now = self.first_state(
-            **common, mean_v=np.zeros_like(common["w_v"]), mean_f=np.zeros_like(common["w_f"]),
+            **common, mean_v=np.zeros(common["w_v"].shape), mean_f=np.zeros(common["w_f"].shape),
             gaps=np.full(self.problem.n_examples, np.inf), lam=self.lam, step_lam=self.lam,
         )  # fmt: skip
         if earlier is not None and (
@@ -162,7 +162,7 @@ class BlockRun(ProximalRun[B]):
         """Visit the examples in order, in pieces that can be interrupted; returns the gain and the cost."""
         counts, gain = np.zeros(3, np.int64), 0.0
         rules = Rules(self.scale, *self.acceptance(now), INNER, STEPS if self.corrective else 1, ask)
-        size = max(1, int(2_000_000 / (1.0 + self.oracle.work)))
+        size = max(1, int(20_000_000 / (1.0 + self.oracle.work)))
         if ask and self.oracle.compiled is None:
             size = self.solver.batch
         for first in range(0, len(order), size):
@@ -206,7 +206,9 @@ class BlockRun(ProximalRun[B]):
         self.raise_dual(now, linear, r_v, r_f)
         # Made afresh, which ends the drift of running sums.
         share = self.lam / self.step_lam
-        now.w_v[:], now.w_f[:] = share * r_v + (1.0 - share) * now.centre_v, share * r_f + (1.0 - share) * now.centre_f
+        for w, r, centre in ((now.w_v, r_v, now.centre_v), (now.w_f, r_f, now.centre_f)):
+            np.multiply(centre, 1.0 - share, out=w)
+            w += np.multiply(r, share, out=self.spare(r))
         # What the oracle finds here the passes go on with, so it counts as theirs.
         asking = jit.clock()
         self.refresh_gaps(now, np.arange(self.problem.n_examples))

@@ -41,6 +41,7 @@ class Perceptron(Solver):
     certificates = ("none",)
     keeps = "a few vectors of weights"
     loss_tables = False
+    orders_columns = True
     paper = "Collins 2002"
 
     def __init__(self, inference: str | Engine = "auto", loss_augmented: bool = False, batch: int = 1) -> None:

@@ -135,7 +135,7 @@ class SumRun(OracleRun[SumState]):
     def piece(self) -> int:
         """Examples between two questions whether to stop."""
         work = self.asked.work if isinstance(self.asked, GraphOracle) else 0.0
-        return max(1, int(2_000_000 / (1.0 + work))) if self.compiled else 1
+        return max(1, int(20_000_000 / (1.0 + work))) if self.compiled else 1
 
     def walker(self, now: SumState) -> Callable[[NDArray[np.int64]], None]:
         """What adds the planes of some examples to the sums."""
@@ -213,6 +213,7 @@ class Subgradient(Solver):
     certificates = ("exact", "relaxed", "none")
     keeps = "a few vectors of weights, two numbers an example"
     loss_tables = False
+    orders_columns = True
     paper = "Shalev-Shwartz, Singer, Srebro and Cotter 2011; Ratliff, Bagnell and Zinkevich 2007"
 
     def __init__(self, inference: str | Engine = "auto", t0: float | None = None, batch: int = 1) -> None:
