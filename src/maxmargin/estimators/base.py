@@ -39,6 +39,7 @@ from maxmargin.estimators.saving import save, structured_parts
 from maxmargin.estimators.scaling import ScaledFeatures, scale_columns
 from maxmargin.inference import ENGINES, Engine, choose, engine
 from maxmargin.problems import FactorGraphs, Features
+from maxmargin.problems.columns import OrderedFeatures
 from maxmargin.problems.conditionals import fit_temperature
 from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.problems.losses import LOSSES
@@ -231,6 +232,7 @@ class StructuredEstimator(BaseEstimator):
 
     def _train(self, problem: FactorGraphs, features: Features) -> None:
         """Solve the problem; sets ``result_``, ``inference_``, and the support among the rows of `features`."""
+        given = problem.variable_features
         problem, scaled = self._scaled(problem)
         solver = self._solver(problem)
         shape = (
@@ -255,6 +257,8 @@ class StructuredEstimator(BaseEstimator):
                 result.weights = result.weights.copy()
             for side, rows in scaled:
                 rows.restore(problem.split_weights(result.weights)[side])
+            if isinstance(given, OrderedFeatures):
+                result.weights = given.outside(result.weights, problem.n_variable_blocks)
         keep_support(self, features, problem)
         self._shape = shape
 

@@ -34,6 +34,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from maxmargin.errors import DataError
 from maxmargin.estimators.basis import BasisFeatures, cluster_centres, coordinates, greedy_rows, nearest_rows
 from maxmargin.problems import FactorGraphs
+from maxmargin.problems.columns import OrderedFeatures, worth_ordering
 from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures, check_semidefinite
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.core.sampling import seed_of
@@ -86,6 +87,8 @@ def training_rows(estimator: Any, features: Features, blocks: bool | None = None
         be too large. A matrix that is precomputed is there whole already.
     """
     if is_linear(estimator):
+        if worth_ordering(features):
+            return OrderedFeatures(features, constant=bool(estimator.fit_intercept))
         return features.with_constant() if estimator.fit_intercept else features
     precomputed = estimator.kernel == "precomputed"
     if precomputed and features.shape[0] != _rows(estimator, features).shape[1]:

@@ -30,6 +30,67 @@ from maxmargin.problems.features import Features, KernelFeatures, entry
 
 #: Weights up to this number stay in the cache in any order.
 _FEW = 1 << 17
+#: Columns of which a few blocks make more weights than that.
+_MANY = 1 << 15
+
+
+class OrderedFeatures(Features):
+    """Features with their columns in the order of use, and how to go back.
+
+    Parameters
+    ----------
+    features : Features
+        In CSR.
+    merge : bool
+        Whether one column stands for those with a single entry in the same row.
+    constant : bool
+        Add a last column of ones, there: no copy of the features is made for it.
+    """
+
+    #: (p,): the column here that stands for each column there, and the share of its weight: w = share * u.
+    column: NDArray[np.int32]
+    share: NDArray[np.float64]
+
+    def __init__(self, features: Features, merge: bool = False, constant: bool = False) -> None:
+        rows, p = features.shape[0], features.shape[1] + int(constant)
+        entries, first, value = np.zeros(p, np.int64), np.full(p, rows), np.zeros(p)
+        look_at_columns(features.arrays, entries, first, value)
+        if constant:
+            entries[-1], first[-1], value[-1] = rows, 0, 1.0
+        single = np.flatnonzero(entries == 1) if merge else np.empty(0, np.int64)
+        # Columns with a single entry stand in groups by its row, and the first of a group stays for all.
+        _, leader, group = np.unique(first[single], return_index=True, return_inverse=True)
+        length = np.sqrt(np.bincount(group, value[single] ** 2))
+        stays = entries > 0
+        stays[single] = False
+        stays[single[leader]] = True
+        kept = np.flatnonzero(stays)
+        kept = kept[np.lexsort((first[kept], -np.frexp(entries[kept])[1]))]
+        self.column, self.share = np.zeros(p, np.int32), (entries > 0).astype(float)
+        self.column[kept] = np.arange(len(kept))
+        self.column[single] = self.column[single[leader]][group]
+        # A value of 0 that is stored is an entry, too.
+        self.share[single] = np.divide(
+            value[single], length[group], where=length[group] > 0.0, out=np.zeros(len(single))
+        )
+        merged = np.full(p if merge else 0, -1.0)
+        merged[single] = length[group]
+        to = np.where(stays, self.column, -1).astype(np.int32)
+        n, given = int(entries[stays].sum()), features.arrays.data
+        indptr, indices = np.zeros(rows + 1, np.int64), np.empty(n, np.int32)
+        data = np.empty(n if merge or len(given) else 0, np.float64 if merge else given.dtype)
+        move_columns(features.arrays, to, merged, constant, indptr, indices, data)
+        self.set_rows(indptr, indices, data, len(kept), features.name)
+
+    def outside(self, flat: NDArray[np.float64], n_blocks: int) -> NDArray[np.float64]:
+        """Flat weights with the columns there, of so many blocks that read these features, from those with the columns here."""
+        (p, inside), cut = (len(self.column), self.shape[1]), n_blocks * self.shape[1]
+        out = np.empty(len(flat) + n_blocks * (p - inside))
+        # A block at a time, so that one at a time is copied.
+        for own, given in zip(out[: n_blocks * p].reshape(-1, p), flat[:cut].reshape(-1, inside), strict=True):
+            np.multiply(given[self.column], self.share, out=own)
+        out[n_blocks * p :] = flat[cut:]
+        return out
 
 
 class Columns:
@@ -44,59 +105,28 @@ class Columns:
     """
 
     def __init__(self, problem: FactorGraphs, merge: bool = False) -> None:
-        self.problem, features = problem, problem.variable_features.arrays
-        rows, p = problem.variable_features.shape
-        entries, first, value = np.zeros(p, np.int64), np.full(p, rows), np.zeros(p)
-        look_at_columns(features, entries, first, value)
-        single = np.flatnonzero(entries == 1) if merge else np.empty(0, np.int64)
-        # Columns with a single entry stand in groups by its row, and the first of a group stays for all.
-        _, leader, group = np.unique(first[single], return_index=True, return_inverse=True)
-        length = np.sqrt(np.bincount(group, value[single] ** 2))
-        stays = entries > 0
-        stays[single] = False
-        stays[single[leader]] = True
-        kept = np.flatnonzero(stays)
-        kept = kept[np.lexsort((first[kept], -np.frexp(entries[kept])[1]))]
-        #: (p,): the column here that stands for each column there, and the share of its weight: w = share * u.
-        self.column, self.share = np.zeros(p, np.int32), (entries > 0).astype(float)
-        self.column[kept] = np.arange(len(kept))
-        self.column[single] = self.column[single[leader]][group]
-        # A value of 0 that is stored is an entry, too.
-        self.share[single] = np.divide(
-            value[single], length[group], where=length[group] > 0.0, out=np.zeros(len(single))
-        )
-        merged = np.full(p if merge else 0, -1.0)
-        merged[single] = length[group]
-        to = np.where(stays, self.column, -1).astype(np.int32)
-        n = int(entries[stays].sum())
-        indptr, indices = np.zeros(rows + 1, np.int64), np.empty(n, np.int32)
-        ones = len(features.data) == 0 and not merge
-        data = np.empty(0 if ones else n, np.float64 if merge else features.data.dtype)
-        move_columns(features, to, merged, indptr, indices, data)
+        self.problem, self.features = problem, OrderedFeatures(problem.variable_features, merge)
         #: The batch in these coordinates.
-        self.inside = problem.with_variable_features(
-            Features.of_rows(indptr, indices, data, len(kept), problem.variable_features.name)
-        )
+        self.inside = problem.with_variable_features(self.features)
 
     def outside(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
         """Flat weights of the problem, from those of the batch in these coordinates."""
-        u_v, u_f = self.inside.split_weights(flat)
-        out = np.empty(self.problem.n_weights)
-        w_v, w_f = self.problem.split_weights(out)
-        # A block at a time, so that one at a time is copied.
-        for own, given in zip(w_v, u_v, strict=True):
-            np.multiply(given[self.column], self.share, out=own)
-        w_f[:] = u_f
-        return out
+        return self.features.outside(flat, self.problem.n_variable_blocks)
 
 
 def columns_of(problem: Any, merge: bool = False) -> Columns | None:
     """The coordinates in which a solver should work; None where the problem's own are as good."""
     if not isinstance(problem, FactorGraphs) or problem.n_weights <= _FEW:
         return None
-    if isinstance(problem.variable_features, KernelFeatures) or not problem.variable_features.sparse:
+    features = problem.variable_features
+    if isinstance(features, KernelFeatures) or not features.sparse or len(features.arrays.indices) == 0:
         return None
-    return Columns(problem, merge)
+    return None if isinstance(features, OrderedFeatures) and not merge else Columns(problem, merge)
+
+
+def worth_ordering(features: Features) -> bool:
+    """Whether features that nothing is known of but their columns are better put in the order of use."""
+    return features.sparse and _MANY < features.shape[1] < 2**31 - 1 and len(features.arrays.indices) > 0
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
@@ -115,12 +145,20 @@ def look_at_columns(features: Any, entries: Any, first: Any, value: Any) -> None
 
 
 @kernel
-def move_columns(features: Any, to: Any, merged: Any, indptr: Any, indices: Any, data: Any) -> None:
-    """Write rows whose entries are moved to other columns, sorted; those with -1 are left out, those `merged` get their value."""
+def move_columns(features: Any, to: Any, merged: Any, constant: bool, indptr: Any, indices: Any, data: Any) -> None:
+    """Write rows whose entries are moved to other columns, sorted; those with -1 are left out, those `merged` get their value.
+
+    With `constant` every row has a 1 in the last of the columns, too.
+    """
     old_indptr, old, values = features.indptr, features.indices, features.data
     at = 0
     for row in range(len(old_indptr) - 1):
         begin = at
+        if constant:
+            indices[at] = to[len(to) - 1]
+            if len(data) > 0:
+                data[at] = 1.0
+            at += 1
         for q in range(old_indptr[row], old_indptr[row + 1]):
             if to[old[q]] >= 0:
                 indices[at] = to[old[q]]

@@ -70,6 +70,7 @@ class Features:
         How error messages call it.
     """
 
+    shape: tuple[int, int]
     #: Whether the matrix was given dense and is held in compressed rows.
     compressed = False
 
@@ -89,7 +90,7 @@ class Features:
                 raise DataError(
                     f"{name}[{row}, {csr.indices[at]}] is {data[at]}; features must be finite, not NaN or infinity."
                 )
-            self.shape: tuple[int, int] = (int(csr.shape[0]), int(csr.shape[1]))
+            self.shape = (int(csr.shape[0]), int(csr.shape[1]))
             self.arrays = _compressed(csr.indptr, csr.indices, data)
         else:
             dense = np.asarray(matrix)
@@ -125,9 +126,15 @@ class Features:
     ) -> Features:
         """Features of compressed rows that are known to be right: sorted, distinct, in range and finite; no data says ones."""
         made = cls.__new__(cls)
-        made.name, made.shape = name, (len(indptr) - 1, n_columns)
-        made.arrays = _compressed(indptr, indices, data)
+        made.set_rows(indptr, indices, data, n_columns, name)
         return made
+
+    def set_rows(
+        self, indptr: NDArray[np.int64], indices: NDArray[np.int32], data: NDArray[Any], n_columns: int, name: str
+    ) -> None:
+        """Hold such rows."""
+        self.name, self.shape = name, (len(indptr) - 1, n_columns)
+        self.arrays = _compressed(indptr, indices, data)
 
     def with_constant(self) -> Features:
         """The features and a last column of ones; CSR stays CSR, float32 stays float32."""
