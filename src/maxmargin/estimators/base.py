@@ -33,6 +33,7 @@ from maxmargin.estimators.training import train
 from maxmargin.inference import Engine, choose, engine
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs, Features
+from maxmargin.problems.columns import OrderedFeatures
 from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.problems.losses import LOSSES
 from maxmargin.solvers import make_solver
@@ -223,6 +224,7 @@ class StructuredEstimator(BaseEstimator):
 
     def _train(self, problem: FactorGraphs | MeasureProblem, features: Features) -> None:
         """Solve the problem; sets ``result_``, ``inference_``, and the support among the rows of `features`."""
+        given = problem.variable_features
         problem, scaled = self._scaled(problem)
         solver = self._solver(problem)
         shape = (
@@ -249,6 +251,8 @@ class StructuredEstimator(BaseEstimator):
                 result.weights = result.weights.copy()
             for side, rows in scaled:
                 rows.restore(problem.split_weights(result.weights)[side])
+            if isinstance(given, OrderedFeatures):
+                result.weights = given.outside(result.weights, problem.n_variable_blocks)
         keep_support(self, features, problem)
         self._shape = shape
 

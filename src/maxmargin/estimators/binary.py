@@ -109,6 +109,10 @@ class BinarySVM(OneVariableClassifier):
                 f"y holds {len(classes)} classes. MultiClassSVM takes any number."
             )
 
+    @property
+    def _has_measure(self) -> bool:
+        return isinstance(self.loss, str) and self.loss not in OneVariableClassifier.losses
+
     def knows_loss(self, name: str) -> bool:
         """Whether there is a loss of this name."""
         return name in OneVariableClassifier.losses or is_measure(name)
@@ -116,7 +120,7 @@ class BinarySVM(OneVariableClassifier):
     def _problem(
         self, features: Any, states: NDArray[np.int32], n_classes: int, loss: Any, weight: NDArray[np.float64]
     ) -> FactorGraphs | MeasureProblem:
-        if not isinstance(self.loss, str) or self.loss in OneVariableClassifier.losses:
+        if not self._has_measure:
             return binary_problem(features, states, loss, weight)
         measure: Any = PairMeasure(states.astype(np.int64)) if self.loss == "roc-area" else None
         if measure is None:

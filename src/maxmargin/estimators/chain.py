@@ -35,7 +35,7 @@ from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
 from maxmargin.features import Vectoriser
 from maxmargin.features.text import TextFeatures
-from maxmargin.features.vectoriser import FeatureColumns
+from maxmargin.features.vectoriser import FeatureColumns, number
 from maxmargin.problems import FactorGraphs, Features, chain_problem
 from maxmargin.problems.chains import chain_blocks, check_orders, stack_examples
 
@@ -187,22 +187,26 @@ class ChainSVM(StructuredPredictor):
         if vectoriser is None:
             features, lengths = _check_sequences(X)
         else:
-            features, lengths = Features(vectoriser.fit_transform(X)), _lengths(X)
-        values = _check_tags(y, lengths)
-        classes = target.distinct(chain.from_iterable(values))
+            features, lengths = vectoriser.fit_features(X), _lengths(X)
+        place, tags = _check_tags(y, lengths)
+        classes = target.distinct(tags)
         target.check_several(classes, "ChainSVM")
         _check_size(len(classes), features.shape[1], self.order, self.emission_order)
-        states = _states(values, classes)
+        states = target.states_of(tags, classes)[place]
         forbidden, first = constraints(self, classes)
         _check_constraints(states, lengths, forbidden, first, classes)
         weight = None if sample_weight is None else target.example_weights(sample_weight, len(lengths), "sequence")
+        rows = training_rows(self, features)
+        if is_linear(self) and not self.emission_order:
+            # Nothing reads the rows without the constant any more.
+            features = rows
         problem = self._problem(
-            training_rows(self, features),
+            rows,
             features,
             lengths,
             len(classes),
             (forbidden, first),
-            _cut(states, lengths),
+            states,
             target.cost_table(self.loss, classes),
             weight,
         )
@@ -242,7 +246,7 @@ class ChainSVM(StructuredPredictor):
         """Fraction of the tags that are predicted right; with `sample_weight`, a sequence's tags count that much."""
         problem, found = self._predict(X)
         lengths = np.diff(problem.example_variables)
-        truth = _states(_check_tags(y, lengths), self.classes_)
+        truth = _known_states(*_check_tags(y, lengths), lengths, self.classes_)
         counts = np.repeat(target.score_weights(sample_weight, len(lengths), "sequence"), lengths)
         return float(np.average(found.labels == truth, weights=counts))
 
@@ -271,7 +275,7 @@ class ChainSVM(StructuredPredictor):
     def _new_problem(self, X: Sequence[Any]) -> FactorGraphs:
         vectoriser = getattr(self, "vectoriser_", None)
         if vectoriser is not None:
-            features, lengths = Features(vectoriser.transform(X)), _lengths(X)
+            features, lengths = vectoriser.features(X), _lengths(X)
         elif _kind(X) is not None:
             raise DataError("X holds features by name, or words, but the model was trained on matrices.")
         else:
@@ -292,7 +296,7 @@ class ChainSVM(StructuredPredictor):
         lengths: NDArray[np.int64],
         n_tags: int,
         constrained: tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None],
-        tags: list[NDArray[np.int32]] | None = None,
+        tags: NDArray[np.int32] | None = None,
         loss: Any = "hamming",
         weight: NDArray[np.float64] | None = None,
     ) -> FactorGraphs:
@@ -414,37 +418,47 @@ def _check_sequences(X: Any) -> tuple[Features, NDArray[np.int64]]:
     return features, lengths
 
 
-def _check_tags(y: Any, lengths: NDArray[np.int64]) -> list[list[Any]]:
+def _check_tags(y: Any, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int32], list[Any]]:
+    """The tags in the order in which they appear, and for each position, one sequence after the other, the place of its own."""
     if y is None:
         raise DataError("ChainSVM requires y to be passed, but the target y is None.")
     if isinstance(y, str) or not hasattr(y, "__len__"):
         raise DataError(f"y is of type {type(y).__name__}; expected a list with the tags of each sequence.")
     if len(y) != len(lengths):
         raise DataError(f"There are {len(lengths)} sequences in X, but tags for {len(y)} in y.")
+    names = "sequence", "position", "tag"
     values = [
-        target.labels_of_parts(row, m, n, "sequence", "position", "tag")
-        for m, (row, n) in enumerate(zip(y, lengths.tolist(), strict=True))
+        target.values_of_parts(row, m, n, *names) for m, (row, n) in enumerate(zip(y, lengths.tolist(), strict=True))
     ]
-    for m, row in enumerate(values):
-        for t, tag in enumerate(row):
-            if target.is_missing(tag):
-                raise DataError(f"y[{m}][{t}] is {tag}; every position needs a tag.")
-    return values
+    try:
+        place, tags = number(chain.from_iterable(values))
+    except TypeError:
+        for m, row in enumerate(values):
+            target.labels_of_parts(row, m, len(row), *names)
+        raise
+    for k, tag in enumerate(tags):
+        if target.is_missing(tag):
+            m, t = _locate(int((place == k).argmax()), lengths)
+            raise DataError(f"y[{m}][{t}] is {tag}; every position needs a tag.")
+    return place, tags
 
 
-def _states(values: list[list[Any]], classes: NDArray[Any]) -> NDArray[np.int32]:
+def _known_states(
+    place: NDArray[np.int32], tags: list[Any], lengths: NDArray[np.int64], classes: NDArray[Any]
+) -> NDArray[np.int32]:
     """States of all positions, one sequence after the other."""
-    states = target.states_of(chain.from_iterable(values), classes)
+    states: NDArray[np.int32] = target.states_of(tags, classes)[place]
     if (states < 0).any():
-        known = set(classes.tolist())
-        m, t = next((m, t) for m, row in enumerate(values) for t, tag in enumerate(row) if tag not in known)
-        raise DataError(f"y[{m}][{t}] is {values[m][t]!r}, a tag that was not seen in training.")
+        at = int((states < 0).argmax())
+        m, t = _locate(at, lengths)
+        raise DataError(f"y[{m}][{t}] is {tags[place[at]]!r}, a tag that was not seen in training.")
     return states
 
 
-def _cut(stacked: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
-    """What is stacked over sequences as one piece a sequence."""
-    return np.split(stacked, np.cumsum(lengths)[:-1])
+def _locate(position: int, lengths: NDArray[np.int64]) -> tuple[int, int]:
+    """The sequence of a position that is counted over all of them, and the position there."""
+    m = int(np.searchsorted(np.cumsum(lengths), position, side="right"))
+    return m, position - int(lengths[:m].sum())
 
 
 # --------------------------------------------------------------------------------------------------------------------

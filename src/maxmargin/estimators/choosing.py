@@ -88,7 +88,7 @@ def scale_of(problem: Any) -> tuple[float, float]:
         loss, size = problem.scale_of_loss_and_features()
     else:
         a, batch = problem.arrays, problem.batch
-        worst = np.add.reduceat(np.maximum.reduceat(a.losses, problem.state_starts()), problem.example_variables[:-1])
+        worst = problem.worst_losses()
         total = float(a.weight.sum())
         loss = float(a.weight @ worst) / total
         size = 0.0

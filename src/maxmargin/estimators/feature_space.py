@@ -33,6 +33,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 from maxmargin.errors import DataError
 from maxmargin.estimators.basis import BasisFeatures, cluster_centres, coordinates, greedy_rows, nearest_rows
+from maxmargin.problems.columns import OrderedFeatures, worth_ordering
 from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures, check_semidefinite
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.core.sampling import seed_of
@@ -73,7 +74,7 @@ def is_low_rank(estimator: Any) -> bool:
 # Training
 
 
-def training_rows(estimator: Any, features: Features, blocks: bool | None = None) -> Features:
+def training_rows(estimator: Any, features: Features, blocks: bool | None = None, ordered: bool = True) -> Features:
     """The rows that the training problem sees.
 
     Parameters
@@ -83,9 +84,13 @@ def training_rows(estimator: Any, features: Features, blocks: bool | None = None
     blocks : bool, optional
         Never hold the matrix of a kernel whole; None is as the estimator's solver has it, and "auto" does if the matrix would
         be too large. A matrix that is precomputed is there whole already.
+    ordered : bool
+        Whether sparse columns may stand in the order of their use (problems/columns.py).
     """
     if is_linear(estimator):
-        return with_constant(features) if estimator.fit_intercept else features
+        if ordered and worth_ordering(features):
+            return OrderedFeatures(features, constant=bool(estimator.fit_intercept))
+        return features.with_constant() if estimator.fit_intercept else features
     precomputed = estimator.kernel == "precomputed"
     if precomputed and features.shape[0] != _rows(estimator, features).shape[1]:
         raise DataError(
@@ -166,15 +171,6 @@ def _basis_features(estimator: Any, features: Features) -> BasisFeatures:
     return BasisFeatures(matrix, vectors, rows, mapping, max(residual, 0.0), f"the coordinates by {name}")
 
 
-def with_constant(features: Features) -> Features:
-    """The features and a last column of ones; CSR stays CSR, float32 stays float32."""
-    matrix = features.matrix()
-    ones = np.ones((features.shape[0], 1), matrix.dtype)
-    if features.sparse:
-        return Features(sp.hstack([matrix, sp.csr_array(ones)], format="csr"), features.name)
-    return Features(np.hstack([matrix, ones]), features.name)
-
-
 def keep_support(estimator: Any, features: Features, problem: Any) -> None:
     """After training, keep the basis, or the rows that any block of weights makes use of."""
     for name in _OF_KERNELS:
@@ -237,7 +233,7 @@ def name_blocks(estimator: Any, n_blocks: int) -> NDArray[np.float64]:
 def prediction_rows(estimator: Any, features: Features) -> Features:
     """The rows that a problem to predict sees; `prediction_weights` has the weights that go with them."""
     if is_linear(estimator):
-        return with_constant(features) if estimator.fit_intercept else features
+        return features.with_constant() if estimator.fit_intercept else features
     return Features(block_scores(estimator, features), f"the scores by the kernel {_name(estimator)}")
 
 

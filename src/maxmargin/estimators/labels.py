@@ -297,20 +297,29 @@ def cost_table(loss: Any, classes: NDArray[Any]) -> Any:
 # A label for each part of an example
 
 
-def labels_of_parts(labels: Any, m: int, n: int, whole: str, part: str, noun: str) -> list[Any]:
-    """The labels of example m's n parts: of the nodes of a graph, of the positions of a sequence."""
+def values_of_parts(labels: Any, m: int, n: int, whole: str, part: str, noun: str) -> Sequence[Any]:
+    """One value for each of example m's n parts: the nodes of a graph, the positions of a sequence."""
     title = f"{whole.capitalize()} {m}"
     if isinstance(labels, np.ndarray) and labels.ndim != 1:
         raise DataError(f"{title} has {n} {part}s, but its {noun}s have shape {labels.shape}; expected ({n},).")
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise DataError(f"The {noun}s of {whole} {m} are {labels!r}; expected one {noun} for each of its {n} {part}s.")
-    values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if isinstance(labels, list | tuple):
+        values: Sequence[Any] = labels
+    else:
+        values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     if len(values) != n:
         raise DataError(f"{title} has {n} {part}s, but {len(values)} {noun}s.")
+    return values
+
+
+def labels_of_parts(labels: Any, m: int, n: int, whole: str, part: str, noun: str) -> list[Any]:
+    """The same for values that must be hashable."""
+    values = list(values_of_parts(labels, m, n, whole, part, noun))
     for i, value in enumerate(values):
         if not isinstance(value, Hashable):
             raise DataError(
-                f"{title}: {part} {i} has the {noun} {value!r}, which is not hashable and so can be no {noun}."
+                f"{whole.capitalize()} {m}: {part} {i} has the {noun} {value!r}, which is not hashable and so can be no {noun}."
             )
     return values
 

@@ -90,7 +90,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         by_class = target.class_weights(self.class_weight, classes, states)
         weight = target.example_weights(sample_weight, len(states), "example")
         problem = self._problem(
-            training_rows(self, features),
+            training_rows(self, features, ordered=not self._has_measure),
             states,
             len(classes),
             "hamming" if isinstance(self.loss, str) else target.cost_table(self.loss, classes),
@@ -148,6 +148,11 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         target.check_costs(self, classes)
         self._check_classes(classes)
         return len(classes) * width
+
+    @property
+    def _has_measure(self) -> bool:
+        """Whether the loss is of all examples together."""
+        return False
 
     def _check_classes(self, classes: NDArray[Any]) -> None:
         target.check_several(classes, type(self).__name__)

@@ -119,7 +119,7 @@ class RankingSVM(StructuredEstimator):
         values, queries = _levels(y, features.shape[0]), _queries(qid, features.shape[0])
         classes, levels = np.unique(values, return_inverse=True)
         measure = PairMeasure(levels, queries, self.loss == "queries", "pairs")
-        problem = MeasureProblem(training_rows(self, features), measure, queries)
+        problem = MeasureProblem(training_rows(self, features, ordered=False), measure, queries)
         self._train(problem, features)
         self.temperature_ = 1.0
         remember_columns(self, X)

@@ -67,9 +67,12 @@ def scale_columns(features: Features, constant: bool, always: bool) -> ScaledFea
     always : bool
         Scale whatever the columns look like.
     """
-    matrix: Any = features.matrix()
     if features.shape[1] == 0 or features.shape[0] == 0:
         return None
+    if features.sparse and not always and len(features.arrays.data) == 0:
+        # Ones alone.
+        return None
+    matrix: Any = features.matrix()
     if features.sparse:
         if not always and len(matrix.data) and (matrix.data[0] == matrix.data).all():
             return None

@@ -67,7 +67,9 @@ def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine 
             # Rows of a kernel whose matrix is not held have no scores of their own.
             estimator.temperature_ = 1.0
         elif choice.temperature is None:
-            some = problem.take(np.arange(0, problem.n_examples, -(-problem.n_examples // SOME)))
+            # As many variables are enough, if examples have many.
+            many = max(problem.n_examples, len(problem.labels) // 8)
+            some = problem.take(np.arange(0, problem.n_examples, -(-many // SOME)))
             estimator.temperature_ = fit_temperature(some, some.scores(estimator.result_.weights))
 
 

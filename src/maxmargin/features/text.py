@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.features.vectoriser import FeatureColumns, Found, flatten, is_whole, number, place_of
+from maxmargin.features.vectoriser import FeatureColumns, Found, flatten, is_whole, number, number_codes, place_of
 from maxmargin.problems.layout import offsets
 
 _PART = re.compile(r"([^\[\]|=]+)(?:\[([+-]?[0-9]{1,9})\])?")
@@ -45,7 +45,7 @@ _MOST_TEMPLATES = 10_000
 class Attribute(NamedTuple):
     """A property of all tokens: the number of each token's value, -1 where there is none, and the distinct values."""
 
-    ids: NDArray[np.int64]
+    ids: NDArray[np.int32]
     values: list[str]
 
 
@@ -205,22 +205,22 @@ class TextFeatures(FeatureColumns):
         columns = _columns(tokens, lengths, list(self.columns))
         attributes: dict[str, Attribute] = {}
         window = _Window(lengths)
-        features: list[NDArray[np.int64]] = []
         names: list[str] = []
-        for title in self.template_names():
+        counts = [np.empty(0, np.int64)]
+        # A feature's name is its template, an equals sign and a value: in this order columns rise along a row.
+        titles = sorted(self.template_names(), key=lambda title: f"{title}=")
+        table = np.empty((len(tokens), len(titles)), np.int32)
+        for column, title in enumerate(titles):
             parts = []
             for name, distance in _parse(title, self.columns):
                 if name not in attributes:
                     attributes[name] = self._attribute(name, columns)
                 parts.append(window.shifted(attributes[name], distance))
             ids, values = _joined(parts)
-            features.append(np.where(ids >= 0, ids + len(names), -1))
+            counts.append(np.bincount(ids + 1, minlength=len(values) + 1)[1:])
+            table[:, column] = np.where(ids >= 0, ids + len(names), -1)
             names += [f"{title}={value}" for value in values]
-        if not features:
-            return Found([], np.empty(0, np.int64), np.zeros(len(tokens) + 1, np.int64))
-        table = np.stack(features, axis=1)
-        there = table >= 0
-        return Found(names, table[there], offsets(there.sum(axis=1)))
+        return Found(names, np.concatenate(counts), table)
 
     def _attribute(self, name: str, columns: dict[str, Attribute]) -> Attribute:
         """A column, or what is computed from the word, once for each distinct one."""
@@ -247,20 +247,29 @@ class TextFeatures(FeatureColumns):
 def _columns(tokens: list[Any], lengths: NDArray[np.int64], names: list[str]) -> dict[str, Attribute]:
     """The columns of all tokens."""
     plain = len(names) == 1 and isinstance(tokens[0], str)
+    try:
+        # Equal tokens are looked at once.
+        ids, distinct = number(tokens)
+    except TypeError:
+        # Lists have no hash, and neither has what can be no token.
+        ids, distinct = np.arange(len(tokens), dtype=np.int32), tokens
     if plain:
-        wrong = (t for t, one in enumerate(tokens) if not isinstance(one, str))
+        wrong = (k for k, one in enumerate(distinct) if not isinstance(one, str))
     else:
-        wrong = (t for t, one in enumerate(tokens) if not isinstance(one, tuple | list) or len(one) != len(names))
-    at = next(wrong, None)
-    if at is not None:
+        wrong = (k for k, one in enumerate(distinct) if not isinstance(one, tuple | list) or len(one) != len(names))
+    found = next(wrong, None)
+    if found is not None:
         expected = "a word" if len(names) == 1 else f"a tuple of {len(names)} strings"
-        raise DataError(f"{place_of(at, lengths)} is {tokens[at]!r}; expected {expected}, since columns={names}.")
+        place = place_of(int((ids == found).argmax()), lengths)
+        raise DataError(f"{place} is {distinct[found]!r}; expected {expected}, since columns={names}.")
     columns = {}
-    for name, entries in zip(names, [tokens] if plain else zip(*tokens, strict=True), strict=True):
+    for name, entries in zip(names, [distinct] if plain else zip(*distinct, strict=True), strict=True):
         if not all(issubclass(kind, str) for kind in set(map(type, entries))):
-            at = next(t for t, entry in enumerate(entries) if not isinstance(entry, str))
-            raise DataError(f"{place_of(at, lengths)} has the {name} {entries[at]!r}; expected a string.")
-        columns[name] = Attribute(*number(entries))
+            found = next(k for k, entry in enumerate(entries) if not isinstance(entry, str))
+            place = place_of(int((ids == found).argmax()), lengths)
+            raise DataError(f"{place} has the {name} {entries[found]!r}; expected a string.")
+        own, values = _sorted(*number(entries))
+        columns[name] = Attribute(own[ids], values)
     return columns
 
 
@@ -269,9 +278,19 @@ def _mapped(attribute: Attribute, function: Callable[[str], str | None]) -> Attr
     ids, values = number(map(function, attribute.values))
     if None in values:
         none = values.index(None)
-        ids = np.where(ids == none, -1, ids - (ids > none))
+        ids = np.where(ids == none, -1, ids - (ids > none)).astype(np.int32)
         values.pop(none)
+    ids, values = _sorted(ids, values)
     return Attribute(ids[attribute.ids], values)
+
+
+def _sorted(ids: NDArray[np.int32], values: list[str]) -> tuple[NDArray[np.int32], list[str]]:
+    """The same values in their order, so that names of features come nearly sorted."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    # The last is for those without a value, -1.
+    rank = np.full(len(values) + 1, -1, np.int32)
+    rank[order] = np.arange(len(values))
+    return rank[ids], [values[k] for k in order]
 
 
 def _shape(word: str) -> str:
@@ -292,8 +311,8 @@ class _Window:
     """Where tokens stand in their sentences, so that no neighbour is of another sentence."""
 
     def __init__(self, lengths: NDArray[np.int64]) -> None:
-        self.before = np.arange(int(lengths.sum())) - np.repeat(offsets(lengths)[:-1], lengths)
-        self.after = np.repeat(lengths, lengths) - 1 - self.before
+        self.before = (np.arange(int(lengths.sum())) - np.repeat(offsets(lengths)[:-1], lengths)).astype(np.int32)
+        self.after = np.repeat(lengths.astype(np.int32) - 1, lengths) - self.before
 
     def shifted(self, attribute: Attribute, distance: int) -> Attribute:
         """The attribute of the token that stands at a distance from each."""
@@ -302,17 +321,22 @@ class _Window:
         # What comes around the end is of another sentence.
         moved = np.roll(attribute.ids, -distance)
         there = self.before >= -distance if distance < 0 else self.after >= distance
-        return Attribute(np.where(there, moved, -1), attribute.values)
+        moved[~there] = -1
+        return Attribute(moved, attribute.values)
 
 
 def _joined(parts: list[Attribute]) -> Attribute:
     """Attributes side by side, numbered over the combinations that occur."""
     ids, values = parts[0]
     for others, texts in parts[1:]:
-        code = np.where((ids >= 0) & (others >= 0), ids * len(texts) + others, -1)
-        distinct, ids = np.unique(code, return_inverse=True)
-        if distinct[0] == -1:
-            distinct, ids = distinct[1:], ids - 1
+        codes = ids * np.int64(len(texts)) + others
+        codes[(ids < 0) | (others < 0)] = -1
+        ids = np.empty(len(codes), np.int32)
+        distinct = number_codes(codes, ids)
+        order = np.argsort(distinct)
+        rank = np.full(len(order) + 1, -1, np.int32)
+        rank[order] = np.arange(len(order))
+        ids, distinct = rank[ids], distinct[order]
         values = [
             f"{values[k]}|{texts[j]}"
             for k, j in zip(*(one.tolist() for one in divmod(distinct, len(texts))), strict=True)

@@ -32,6 +32,8 @@ from sklearn.utils import murmurhash3_32
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
+from maxmargin.jit import kernel
+from maxmargin.problems.features import Features
 from maxmargin.problems.layout import offsets
 
 
@@ -40,10 +42,13 @@ class Found(NamedTuple):
 
     #: What the features are called; one name may stand here more than once.
     names: list[str]
-    #: For each feature of each position, row after row, its place in `names`.
-    feature: NDArray[np.int64]
+    #: How many positions have each of them.
+    counts: NDArray[np.int64]
+    #: For each feature of each position, row after row, its place in `names`; without `rows` a table, a row a position, -1 for
+    #: none.
+    feature: NDArray[np.int32]
     #: Where each row begins, and where the last one ends.
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64] | None = None
     #: The features' values, or None if all are 1.
     values: NDArray[np.float64] | None = None
 
@@ -71,14 +76,22 @@ class FeatureColumns(BaseEstimator):
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         """Find the columns, and return the matrix of the same sequences."""
-        found = self._begin(X)
-        self._learn(found)
-        return self._matrix(found)
+        return self.fit_features(X).matrix()
 
     def transform(self, X: Any) -> Any:
         """The positions of all sequences, one sequence after another, as a CSR array (positions, p)."""
+        return self.features(X).matrix()
+
+    def fit_features(self, X: Any) -> Features:
+        """Find the columns, and return the features of the same sequences, which keep no values if all are 1."""
+        found = self._begin(X)
+        return self._features(found, self._learn(found))
+
+    def features(self, X: Any) -> Features:
+        """The positions of all sequences as features."""
         check_is_fitted(self)
-        return self._matrix(self._read(X))
+        found = self._read(X)
+        return self._features(found, self._columns_of(found.names))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Names of the columns, as scikit-learn asks for them."""
@@ -98,7 +111,6 @@ class FeatureColumns(BaseEstimator):
             assert self.n_hash is not None
             self.n_features_ = int(self.n_hash)
             return
-        self._column = {name: k for k, name in enumerate(names)}
         self.feature_names_ = np.array(names, object)
         self.n_features_ = len(names)
 
@@ -124,32 +136,47 @@ class FeatureColumns(BaseEstimator):
         """The features of all positions."""
         raise NotImplementedError
 
-    def _learn(self, found: Found) -> None:
+    def _learn(self, found: Found) -> NDArray[np.int32]:
+        """Make columns of the names; returns that of each of them, or -1."""
         if self.n_hash is not None:
             self.set_columns(None)
-            return
+            return self._columns_of(found.names)
         place, names = number(found.names)
-        counts = np.bincount(place[found.feature], minlength=len(names))
-        kept = sorted(names[k] for k in np.flatnonzero(counts >= self.min_count))
+        counts = np.bincount(place, found.counts, len(names))
+        kept = sorted(np.flatnonzero(counts >= self.min_count).tolist(), key=names.__getitem__)
         if not kept:
             raise DataError(f"No feature occurs min_count={self.min_count} times, so there are no columns.")
-        self.set_columns(kept)
+        self.set_columns([names[k] for k in kept])
+        columns = np.full(len(names), -1, np.int32)
+        columns[kept] = np.arange(len(kept))
+        return np.asarray(columns[place])
 
-    def _matrix(self, found: Found) -> Any:
-        column = self._columns_of(found.names)[found.feature]
-        known = column >= 0
-        values = np.ones(np.count_nonzero(known)) if found.values is None else found.values[known]
-        matrix: Any = sp.csr_array(
-            (values, column[known], offsets(known)[found.rows]), shape=(len(found.rows) - 1, self.n_features_)
-        )
+    def _features(self, found: Found, columns: NDArray[np.int32]) -> Features:
+        """The features, whose names have these columns; a table of them is overwritten."""
+        if found.rows is None:
+            rows, values = np.zeros(len(found.feature) + 1, np.int64), None
+            place = found.feature.reshape(-1)
+            distinct = compress_rows(found.feature, columns, place, rows)
+            place = place[: rows[-1]] if 2 * rows[-1] > len(place) else place[: rows[-1]].copy()
+            if distinct:
+                return Features.of_rows(rows, place, np.empty(0), self.n_features_, "X")
+        else:
+            place = columns[found.feature]
+            known = place >= 0
+            values = None if found.values is None else found.values[known]
+            place, rows = place[known], offsets(known)[found.rows]
+        data = np.ones(len(place)) if values is None else values
+        matrix: Any = sp.csr_array((data, place, rows), shape=(len(rows) - 1, self.n_features_))
         matrix.sum_duplicates()
-        if found.values is not None:
+        if values is not None:
             matrix.eliminate_zeros()
-        return matrix
+        return Features(matrix)
 
     def _columns_of(self, names: list[str]) -> NDArray[np.int32]:
         """The column of each name, or -1."""
         if self.n_hash is None:
+            if not hasattr(self, "_column"):
+                self._column = {name: k for k, name in enumerate(self.feature_names_.tolist())}
             column = self._column
             return np.array([column.get(name, -1) for name in names], np.int32)
         coded = (name.encode("utf-8", "surrogatepass") for name in names)
@@ -223,14 +250,15 @@ def _read_dicts(positions: list[Any], lengths: NDArray[np.int64]) -> Found:
             raise DataError(_not_a_feature(place_of(at, lengths), name, value))
         names.append(name)
         values[k] = float(value)
-    return Found(names, feature, offsets(list(map(len, positions))), values[feature])
+    counts = np.bincount(feature, minlength=len(names))
+    return Found(names, counts, feature, offsets(list(map(len, positions))), values[feature])
 
 
 def _read_strings(positions: list[Any], lengths: NDArray[np.int64]) -> Found:
     try:
         feature, names = number(chain.from_iterable(positions))
     except TypeError:
-        names, feature = [], np.empty(0, np.int64)
+        names, feature = [], np.empty(0, np.int32)
         at = next(t for t, one in enumerate(positions) if not all(map(_hashable, one)))
     else:
         wrong = [k for k, name in enumerate(names) if not isinstance(name, str)]
@@ -238,7 +266,7 @@ def _read_strings(positions: list[Any], lengths: NDArray[np.int64]) -> Found:
     if at >= 0:
         entry = next(one for one in positions[at] if not isinstance(one, str))
         raise DataError(f"{place_of(at, lengths)} has the feature {entry!r}; expected strings.")
-    return Found(names, feature, offsets(list(map(len, positions))))
+    return Found(names, np.bincount(feature, minlength=len(names)), feature, offsets(list(map(len, positions))))
 
 
 def _not_a_feature(place: str, name: Any, value: Any) -> str:
@@ -287,13 +315,73 @@ def place_of(position: int, lengths: NDArray[np.int64]) -> str:
     return f"Sequence {m}: position {position - int(lengths[:m].sum())}"
 
 
-def number(values: Iterable[Any]) -> tuple[NDArray[np.int64], list[Any]]:
+def number(values: Iterable[Any]) -> tuple[NDArray[np.int32], list[Any]]:
     """Number the distinct values in the order in which they appear: the number of each value, and the distinct ones."""
     numbers_of: defaultdict[Any, int] = defaultdict()
     numbers_of.default_factory = numbers_of.__len__
-    return np.fromiter(map(numbers_of.__getitem__, values), np.int64), list(numbers_of)
+    return np.fromiter(map(numbers_of.__getitem__, values), np.int32), list(numbers_of)
 
 
 def is_whole(value: Any, least: int) -> bool:
     """Whether a parameter is a whole number of at least `least`."""
     return not isinstance(value, bool | np.bool_) and isinstance(value, numbers.Integral) and int(value) >= least
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def compress_rows(table: Any, columns: Any, indices: Any, rows: Any) -> bool:
+    """Write the columns of the features in each row of the table, sorted, one row after another, and where the rows end.
+
+    `indices` may be the table itself, row after row: nothing is written before it was read. Returns whether all columns of every
+    row differ.
+    """
+    at, distinct = 0, True
+    for r in range(table.shape[0]):
+        first = at
+        for t in range(table.shape[1]):
+            column = columns[table[r, t]] if table[r, t] >= 0 else -1
+            if column < 0:
+                continue
+            place = at
+            while place > first and indices[place - 1] > column:
+                indices[place] = indices[place - 1]
+                place -= 1
+            indices[place] = column
+            if place > first and indices[place - 1] == column:
+                distinct = False
+            at += 1
+        rows[r + 1] = at
+    return distinct
+
+
+@kernel
+def number_codes(codes: Any, numbers: Any) -> Any:
+    """Number distinct codes in the order in which they appear, -1 for what is below 0; returns the distinct ones."""
+    size, n = 1024, 0
+    keys, places, distinct = np.full(size, -1), np.empty(size, np.int32), np.empty(size, np.int64)
+    for k in range(len(codes)):
+        code = codes[k]
+        if code < 0:
+            numbers[k] = -1
+            continue
+        at = (code * 40503 + (code >> 16)) % size
+        while keys[at] >= 0 and keys[at] != code:
+            at = (at + 1) % size
+        if keys[at] < 0:
+            keys[at], places[at], distinct[n] = code, n, code
+            n += 1
+        numbers[k] = places[at]
+        if 2 * n > size:
+            # A larger table, with the same codes.
+            size *= 4
+            keys, places, more = np.full(size, -1), np.empty(size, np.int32), np.empty(size, np.int64)
+            for j in range(n):
+                more[j] = distinct[j]
+                at = (distinct[j] * 40503 + (distinct[j] >> 16)) % size
+                while keys[at] >= 0:
+                    at = (at + 1) % size
+                keys[at], places[at] = distinct[j], j
+            distinct = more
+    return distinct[:n].copy()

@@ -42,7 +42,7 @@ class MeasureProblem:
 
     #: One labeling of all rows.
     n_examples = 1
-    n_factor_blocks = 0
+    n_variable_blocks, n_factor_blocks = 1, 0
     offers = ("max-oracle", "features", "kernel matrix")
 
     def __init__(self, X: Any, measure: Any, units: NDArray[np.int64] | None = None, constant: bool = False) -> None:

@@ -28,14 +28,17 @@ from numpy.typing import ArrayLike, NDArray
 from maxmargin.errors import DataError, OptionError
 from maxmargin.problems.factor_graphs import FactorGraphs, as_states
 from maxmargin.problems.features import Features, as_floats
-from maxmargin.problems.losses import variable_losses
+from maxmargin.problems.losses import variable_costs, variable_losses
 from maxmargin.problems.templates import Structure, Template
 from maxmargin.sparse import checked_csr
+
+#: States of all positions above which the task loss is not written down for each of them.
+_LARGE = 1 << 20
 
 
 def chain_problem(
     sequences: Sequence[Any] | Features,
-    tags: Sequence[ArrayLike] | None,
+    tags: Sequence[ArrayLike] | NDArray[Any] | None,
     n_tags: int,
     boundary: bool = True,
     forbidden: ArrayLike | None = None,
@@ -53,7 +56,7 @@ def chain_problem(
     ----------
     sequences : list of arrays or CSR matrices (length, p), or Features
         Features hold the rows of all sequences, one sequence after another; `lengths` says how many each has.
-    tags : list of int arrays (length,), or None to predict
+    tags : list of int arrays (length,), with Features also one int array for all positions, or None to predict
     n_tags : int
         K.
     boundary : bool
@@ -78,8 +81,10 @@ def chain_problem(
     else:
         rows, lengths = stack_examples(sequences, "sequence")
     labels = None
-    if tags is not None:
-        labels = join_labels(tags, lengths, "tags")
+    if isinstance(sequences, Features) and isinstance(tags, np.ndarray) and tags.shape == (rows.shape[0],):
+        labels = as_states(tags, "tags")
+    elif tags is not None:
+        labels = join_labels(list(tags), lengths, "tags")
     pair_scores = _fixed_scores(forbidden, (n_tags, n_tags), "forbidden")
     first_scores = _fixed_scores(forbidden_first, (n_tags,), "forbidden_first")
     blocks = chain_blocks(n_tags, boundary, order)
@@ -94,6 +99,11 @@ def chain_problem(
     for name, scores in fixed.items():
         if scores is not None and name not in templates:
             templates[name] = Template(np.full(shapes[name], -1), scores)
+    losses = costs = None
+    if labels is not None and isinstance(loss, str) and n_tags > 1 and n_tags * len(labels) > _LARGE:
+        costs = variable_costs(lengths, loss)
+    elif labels is not None:
+        losses = variable_losses(labels, np.full(len(labels), n_tags), lengths, loss)
     starts = np.cumsum(lengths) - lengths
     distinct, structure_of = np.unique(lengths, return_inverse=True)
     structures = [_chain(int(length), list(templates), emission_order) for length in distinct]
@@ -107,8 +117,9 @@ def chain_problem(
         starts,
         starts if emission_order else np.zeros(len(lengths), np.int64),
         labels,
-        None if labels is None else variable_losses(labels, np.full(len(labels), n_tags), lengths, loss),
+        losses,
         weights=sample_weight,
+        costs=costs,
     )
 
 

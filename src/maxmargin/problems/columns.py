@@ -8,12 +8,13 @@ features. In alphabetical order nearly every look-up waits for memory. In the or
 what is used often stands together and stays in the cache, and what is used once is walked through from end to end.
 
 Columns with a single entry, v_c, in the same row are seen by the data only through the sum of v_c w_c. What regularised solvers
-do is linear and starts from 0, so that w_c stays proportional to v_c, and one column stands for all of them:
+do is linear and starts from 0, so that w_c stays proportional to v_c, and one column may stand for all of them (`merge`):
 
     v^2 = sum_c v_c^2,      v u = sum_c v_c w_c,      w_c = (v_c / v) u,      u^2 = sum_c w_c^2
 
 In both, norms and inner products of weights are what they were: a change of coordinates, and the same optimum. A column without
-entries has weight 0 and is left out.
+entries has weight 0. Merging is for solvers that keep many vectors of weights: the values of the merged columns are not 1, and
+features of ones alone, which keep no values, take three times the room with them.
 """
 
 from __future__ import annotations
@@ -21,14 +22,75 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.features import Features, KernelFeatures
+from maxmargin.problems.features import Features, KernelFeatures, entry
 
 #: Weights up to this number stay in the cache in any order.
 _FEW = 1 << 17
+#: Columns of which a few blocks make more weights than that.
+_MANY = 1 << 15
+
+
+class OrderedFeatures(Features):
+    """Features with their columns in the order of use, and how to go back.
+
+    Parameters
+    ----------
+    features : Features
+        In CSR.
+    merge : bool
+        Whether one column stands for those with a single entry in the same row.
+    constant : bool
+        Add a last column of ones, there: no copy of the features is made for it.
+    """
+
+    #: (p,): the column here that stands for each column there, and the share of its weight: w = share * u.
+    column: NDArray[np.int32]
+    share: NDArray[np.float64]
+
+    def __init__(self, features: Features, merge: bool = False, constant: bool = False) -> None:
+        rows, p = features.shape[0], features.shape[1] + int(constant)
+        entries, first, value = np.zeros(p, np.int64), np.full(p, rows), np.zeros(p)
+        look_at_columns(features.arrays, entries, first, value)
+        if constant:
+            entries[-1], first[-1], value[-1] = rows, 0, 1.0
+        single = np.flatnonzero(entries == 1) if merge else np.empty(0, np.int64)
+        # Columns with a single entry stand in groups by its row, and the first of a group stays for all.
+        _, leader, group = np.unique(first[single], return_index=True, return_inverse=True)
+        length = np.sqrt(np.bincount(group, value[single] ** 2))
+        stays = entries > 0
+        stays[single] = False
+        stays[single[leader]] = True
+        kept = np.flatnonzero(stays)
+        kept = kept[np.lexsort((first[kept], -np.frexp(entries[kept])[1]))]
+        self.column, self.share = np.zeros(p, np.int32), (entries > 0).astype(float)
+        self.column[kept] = np.arange(len(kept))
+        self.column[single] = self.column[single[leader]][group]
+        # A value of 0 that is stored is an entry, too.
+        self.share[single] = np.divide(
+            value[single], length[group], where=length[group] > 0.0, out=np.zeros(len(single))
+        )
+        merged = np.full(p if merge else 0, -1.0)
+        merged[single] = length[group]
+        to = np.where(stays, self.column, -1).astype(np.int32)
+        n, given = int(entries[stays].sum()), features.arrays.data
+        indptr, indices = np.zeros(rows + 1, np.int64), np.empty(n, np.int32)
+        data = np.empty(n if merge or len(given) else 0, np.float64 if merge else given.dtype)
+        move_columns(features.arrays, to, merged, constant, indptr, indices, data)
+        self.set_rows(indptr, indices, data, len(kept), features.name)
+
+    def outside(self, flat: NDArray[np.float64], n_blocks: int) -> NDArray[np.float64]:
+        """Flat weights with the columns there, of so many blocks that read these features, from those with the columns here."""
+        (p, inside), cut = (len(self.column), self.shape[1]), n_blocks * self.shape[1]
+        out = np.empty(len(flat) + n_blocks * (p - inside))
+        # A block at a time, so that one at a time is copied.
+        for own, given in zip(out[: n_blocks * p].reshape(-1, p), flat[:cut].reshape(-1, inside), strict=True):
+            np.multiply(given[self.column], self.share, out=own)
+        out[n_blocks * p :] = flat[cut:]
+        return out
 
 
 class Columns:
@@ -38,59 +100,86 @@ class Columns:
     ----------
     problem : FactorGraphs
         With sparse features of its variables.
+    merge : bool
+        Whether one column stands for those with a single entry in the same row.
     """
 
-    def __init__(self, problem: FactorGraphs) -> None:
-        self.problem, features = problem, problem.variable_features.arrays
-        indices, rows, p = features.indices, len(features.indptr) - 1, problem.variable_features.shape[1]
-        row_of = np.repeat(np.arange(rows, dtype=np.int32), np.diff(features.indptr))
-        entries = np.bincount(indices, minlength=p)
-        first, value = np.full(p, rows, np.int32), np.zeros(p)
-        # The last to be written stays: the first row, when they come from the end.
-        first[indices[::-1]] = row_of[::-1]
-        value[indices] = features.data
-        # Columns with a single entry stand in groups by its row, and the first of a group stays for all.
-        single = np.flatnonzero(entries == 1)
-        _, leader, group = np.unique(first[single], return_index=True, return_inverse=True)
-        length = np.sqrt(np.bincount(group, value[single] ** 2))
-        stays = entries > 0
-        stays[single] = False
-        stays[single[leader]] = True
-        kept = np.flatnonzero(stays)
-        kept = kept[np.lexsort((first[kept], -np.frexp(entries[kept])[1]))]
-        #: (p,): the column here that stands for each column there, and the share of its weight: w = share * u.
-        self.column, self.share = np.zeros(p, np.int32), (entries > 0).astype(float)
-        self.column[kept] = np.arange(len(kept))
-        self.column[single] = self.column[single[leader]][group]
-        # A value of 0 that is stored is an entry, too.
-        self.share[single] = np.divide(
-            value[single], length[group], where=length[group] > 0.0, out=np.zeros(len(single))
-        )
-        data = features.data.astype(np.float64)
-        alone = entries[indices] == 1
-        value[single] = length[group]
-        data[alone] = value[indices[alone]]
-        used = stays[indices]
-        starts = np.concatenate([[0], np.cumsum(used)])[features.indptr]
-        matrix = sp.csr_array((data[used], self.column[indices[used]], starts), (rows, len(kept)))
-        matrix.sort_indices()
+    def __init__(self, problem: FactorGraphs, merge: bool = False) -> None:
+        self.problem, self.features = problem, OrderedFeatures(problem.variable_features, merge)
         #: The batch in these coordinates.
-        self.inside = problem.with_variable_features(Features(matrix, problem.variable_features.name))
+        self.inside = problem.with_variable_features(self.features)
 
     def outside(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
         """Flat weights of the problem, from those of the batch in these coordinates."""
-        u_v, u_f = self.inside.split_weights(flat)
-        out = np.empty(self.problem.n_weights)
-        w_v, w_f = self.problem.split_weights(out)
-        np.multiply(u_v[:, self.column], self.share, out=w_v)
-        w_f[:] = u_f
-        return out
+        return self.features.outside(flat, self.problem.n_variable_blocks)
 
 
-def columns_of(problem: Any) -> Columns | None:
+def columns_of(problem: Any, merge: bool = False) -> Columns | None:
     """The coordinates in which a solver should work; None where the problem's own are as good."""
     if not isinstance(problem, FactorGraphs) or problem.n_weights <= _FEW:
         return None
-    if isinstance(problem.variable_features, KernelFeatures) or not problem.variable_features.sparse:
+    features = problem.variable_features
+    if isinstance(features, KernelFeatures) or not features.sparse or len(features.arrays.indices) == 0:
         return None
-    return Columns(problem)
+    return None if isinstance(features, OrderedFeatures) and not merge else Columns(problem, merge)
+
+
+def worth_ordering(features: Features) -> bool:
+    """Whether features that nothing is known of but their columns are better put in the order of use."""
+    return features.sparse and _MANY < features.shape[1] < 2**31 - 1 and len(features.arrays.indices) > 0
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def look_at_columns(features: Any, entries: Any, first: Any, value: Any) -> None:
+    """Count the entries of each column, and note the row and the value of its first one."""
+    indptr, indices, data = features.indptr, features.indices, features.data
+    for row in range(len(indptr) - 1):
+        for q in range(indptr[row], indptr[row + 1]):
+            column = indices[q]
+            if entries[column] == 0:
+                first[column], value[column] = row, entry(data, q)
+            entries[column] += 1
+
+
+@kernel
+def move_columns(features: Any, to: Any, merged: Any, constant: bool, indptr: Any, indices: Any, data: Any) -> None:
+    """Write rows whose entries are moved to other columns, sorted; those with -1 are left out, those `merged` get their value.
+
+    With `constant` every row has a 1 in the last of the columns, too.
+    """
+    old_indptr, old, values = features.indptr, features.indices, features.data
+    at = 0
+    for row in range(len(old_indptr) - 1):
+        begin = at
+        if constant:
+            indices[at] = to[len(to) - 1]
+            if len(data) > 0:
+                data[at] = 1.0
+            at += 1
+        for q in range(old_indptr[row], old_indptr[row + 1]):
+            if to[old[q]] >= 0:
+                indices[at] = to[old[q]]
+                if len(data) > 0:
+                    whole = len(merged) > 0 and merged[old[q]] >= 0.0
+                    data[at] = merged[old[q]] if whole else entry(values, q)
+                at += 1
+        indptr[row + 1] = at
+        # Shell's sort, with gaps that grow by 3.
+        gap = 1
+        while 3 * gap < at - begin:
+            gap = 3 * gap + 1
+        while gap > 0:
+            for k in range(begin + gap, at):
+                column, x, place = indices[k], entry(data, k), k
+                while place >= begin + gap and indices[place - gap] > column:
+                    indices[place] = indices[place - gap]
+                    if len(data) > 0:
+                        data[place] = data[place - gap]
+                    place -= gap
+                indices[place] = column
+                if len(data) > 0:
+                    data[place] = x
+            gap //= 3

@@ -49,6 +49,8 @@ from maxmargin.problems.layout import (
 from maxmargin.problems.structured import FactorRoom, structured_score, work_size
 from maxmargin.problems.templates import TABLE, Structure, Template
 
+#: Columns of weights that are transposed at a time.
+_SOME_COLUMNS = 1024
 #: What examples are numbered in.
 _COORDINATES = ("variables", "factors", "states", "tables", "messages")
 
@@ -80,6 +82,8 @@ class FactorGraphs:
         Fixed scores of single examples, added to the templates'; ``-inf`` forbids.
     weights : float array (M,), optional
         Weight of each example in the mean hinge; they are scaled to mean 1.
+    costs : float array (V,), optional
+        In the place of `losses`: what any wrong state of each variable costs.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class FactorGraphs:
         variable_scores: ArrayLike | None = None,
         factor_scores: ArrayLike | None = None,
         weights: ArrayLike | None = None,
+        costs: ArrayLike | None = None,
     ) -> None:
         self.structures = list(structures)
         self.variable_templates = list(variable_templates)
@@ -131,7 +136,10 @@ class FactorGraphs:
             examples=examples,
             weight=example_weights(weights, len(chosen)),
             labels=np.full(n_variables, -1, np.int32) if labels is None else _labels(labels, n_variables),
-            losses=np.zeros(n_states) if losses is None else _vector(losses, n_states, "losses", forbidding=False),
+            losses=np.zeros(n_states if costs is None else 0)
+            if losses is None
+            else _vector(losses, n_states, "losses", forbidding=False),
+            costs=_vector(costs, n_variables, "costs", forbidding=False),
             variable_scores=_vector(variable_scores, n_states, "variable_scores"),
             factor_scores=_vector(factor_scores, n_tables, "factor_scores"),
             **local,
@@ -248,13 +256,24 @@ class FactorGraphs:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Weights as kernels want them, feature-major: W_v (p, B_v) and W_f (q, B_f)."""
         if flat is None:
-            flat = np.zeros(self.n_weights)
+            pairs = (self.n_variable_blocks, self.variable_features), (self.n_factor_blocks, self.factor_features)
+            w_v, w_f = (np.zeros((features.working_rows, blocks)) for blocks, features in pairs)
+            return w_v, w_f
         of_variables, of_factors = self.split_weights(flat)
         return self.variable_features.working_weights(of_variables), self.factor_features.working_weights(of_factors)
 
     def flat_weights(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> NDArray[np.float64]:
         """Flat weights of the kernels' two matrices."""
-        return np.concatenate([self.variable_features.flat_weights(w_v), self.factor_features.flat_weights(w_f)])
+        flat = np.empty(self.n_weights)
+        of_variables, of_factors = self.split_weights(flat)
+        for to, blocks in (
+            (of_variables, self.variable_features.blocks(w_v)),
+            (of_factors, self.factor_features.blocks(w_f)),
+        ):
+            # Some columns at a time, which stay in the cache while block after block reads them.
+            for first in range(0, to.shape[1], _SOME_COLUMNS):
+                to[:, first : first + _SOME_COLUMNS] = blocks[:, first : first + _SOME_COLUMNS]
+        return flat
 
     def inner(
         self,
@@ -281,6 +300,7 @@ class FactorGraphs:
                 weight=a.weight[chosen],
                 labels=_gather(a.labels, a.examples.variables, chosen),
                 losses=_gather(a.losses, a.examples.states, chosen),
+                costs=_gather(a.costs, a.examples.variables, chosen),
                 variable_scores=_gather(a.variable_scores, a.examples.states, chosen),
                 factor_scores=_gather(a.factor_scores, a.examples.tables, chosen),
             ),
@@ -304,6 +324,7 @@ class FactorGraphs:
                 weight=a.weight[begin:end],
                 labels=a.labels[first.variables : last.variables],
                 losses=a.losses[first.states : last.states],
+                costs=a.costs[first.variables : last.variables],
                 variable_scores=a.variable_scores[first.states : last.states],
                 factor_scores=a.factor_scores[first.tables : last.tables],
             ),
@@ -312,12 +333,28 @@ class FactorGraphs:
 
     def without_losses(self) -> FactorGraphs:
         """The same batch with a task loss of 0."""
-        return self._with(self.arrays._replace(losses=np.zeros_like(self.arrays.losses)))
+        a = self.arrays
+        return self._with(a._replace(losses=np.zeros_like(a.losses), costs=np.empty(0)))
 
     def with_costs(self, factor: NDArray[np.float64]) -> FactorGraphs:
         """The same batch with the task loss of each variable multiplied by a number (V,)."""
+        a = self.arrays
+        if len(a.costs):
+            return self._with(a._replace(costs=a.costs * factor))
         sizes = np.diff(np.append(self.state_starts(), self.example_states[-1]))
-        return self._with(self.arrays._replace(losses=self.arrays.losses * np.repeat(factor, sizes)))
+        return self._with(a._replace(losses=a.losses * np.repeat(factor, sizes)))
+
+    def with_loss_tables(self) -> FactorGraphs:
+        """The same batch with the task loss of every state written down."""
+        a = self.arrays
+        if len(a.losses):
+            return self
+        losses = np.zeros(int(self.example_states[-1]))
+        if len(a.costs):
+            starts = self.state_starts()
+            losses = np.repeat(a.costs, np.diff(np.append(starts, len(losses))))
+            losses[starts + a.labels] = 0.0
+        return self._with(a._replace(losses=losses, costs=np.empty(0)))
 
     def with_weights(self, weights: ArrayLike | None) -> FactorGraphs:
         """The same batch with other weights of its examples, scaled to mean 1."""
@@ -379,8 +416,18 @@ class FactorGraphs:
 
     def labeling_losses(self, labels: NDArray[np.int32]) -> NDArray[np.float64]:
         """Task loss (M,) of one labeling per example."""
-        at = self.state_starts() + np.asarray(labels, np.int64)
-        return np.asarray(np.add.reduceat(self.arrays.losses[at], self.example_variables[:-1]))
+        a = self.arrays
+        if len(a.costs):
+            lost = np.where(np.asarray(labels) == a.labels, 0.0, a.costs)
+        else:
+            lost = a.losses[self.state_starts() + np.asarray(labels, np.int64)]
+        return np.asarray(np.add.reduceat(lost, self.example_variables[:-1]))
+
+    def worst_losses(self) -> NDArray[np.float64]:
+        """The largest task loss (M,) that a labeling of each example can have, if nothing is forbidden."""
+        a = self.arrays
+        worst = a.costs if len(a.costs) else np.maximum.reduceat(a.losses, self.state_starts())
+        return np.asarray(np.add.reduceat(worst, self.example_variables[:-1]))
 
     def state_starts(self) -> NDArray[np.int64]:
         """For each variable, where its states begin in *states* coordinates (V,)."""
@@ -401,10 +448,11 @@ class FactorGraphs:
             m, i = self._locate(int(wrong[0]))
             label, last = a.labels[wrong[0]], n_states[wrong[0]] - 1
             raise DataError(f"Example {m}: variable {i} has label {label}; its states are 0 to {last}.")
-        truth_loss = a.losses[starts + a.labels]
-        if (truth_loss != 0).any():
-            m, i = self._locate(int(np.flatnonzero(truth_loss)[0]))
-            raise DataError(f"Example {m}: the loss of variable {i}'s own label is not 0.")
+        if len(a.losses):
+            truth_loss = a.losses[starts + a.labels]
+            if (truth_loss != 0).any():
+                m, i = self._locate(int(np.flatnonzero(truth_loss)[0]))
+                raise DataError(f"Example {m}: the loss of variable {i}'s own label is not 0.")
         constrained = any(
             np.isneginf(fixed).any() for fixed in (a.variable_fixed, a.factor_fixed, a.variable_scores, a.factor_scores)
         )

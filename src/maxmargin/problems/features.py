@@ -42,12 +42,14 @@ _BLOCK_BYTES, _TILES = 64 << 20, 16
 _DECIDED, _STEPS = 4096, 60
 #: Kernels count the columns of sparse matrices in 32 bits.
 _MOST_COLUMNS = 2**31
+#: Numbers that are compared at a time.
+_MASK = 1 << 20
 #: An eigenvalue as far below 0 as this share of the largest is rounding.
 _ROUNDING = 1e-8
 
 
 class FeatureArrays(Struct):
-    """A feature matrix for kernels: CSR when ``len(indptr) > 1``, dense otherwise."""
+    """A feature matrix for kernels: CSR when ``len(indptr) > 1``, dense otherwise. CSR without ``data`` has entries of 1 alone."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
@@ -68,6 +70,7 @@ class Features:
         How error messages call it.
     """
 
+    shape: tuple[int, int]
     #: Whether the matrix was given dense and is held in compressed rows.
     compressed = False
 
@@ -77,15 +80,18 @@ class Features:
             csr = checked_csr(matrix, name)
             if csr.shape[1] >= _MOST_COLUMNS:
                 raise DataError(f"{name} has {csr.shape[1]} columns; expected fewer than 2**31.")
-            data = as_floats(csr.data, name)
+            if _all_ones(csr.data):
+                data = np.empty(0, np.float32 if csr.data.dtype == np.float32 else np.float64)
+            else:
+                data = as_floats(csr.data, name)
             if data.size and not np.isfinite(data).all():
                 at = int(np.flatnonzero(~np.isfinite(data))[0])
                 row = int(np.searchsorted(csr.indptr, at, side="right") - 1)
                 raise DataError(
                     f"{name}[{row}, {csr.indices[at]}] is {data[at]}; features must be finite, not NaN or infinity."
                 )
-            self.shape: tuple[int, int] = (int(csr.shape[0]), int(csr.shape[1]))
-            self.arrays = _compressed(csr, data)
+            self.shape = (int(csr.shape[0]), int(csr.shape[1]))
+            self.arrays = _compressed(csr.indptr, csr.indices, data)
         else:
             dense = np.asarray(matrix)
             if dense.ndim != 2:
@@ -102,7 +108,7 @@ class Features:
             self.shape = (int(dense.shape[0]), int(dense.shape[1]))
             if dense.shape[1] >= _WIDE and np.count_nonzero(dense) < _MOSTLY_ZERO * dense.size:
                 rows = sp.csr_array(dense)
-                self.arrays = _compressed(rows, rows.data)
+                self.arrays = _compressed(rows.indptr, rows.indices, rows.data)
                 self.compressed = True
                 return
             self.arrays = FeatureArrays(
@@ -113,6 +119,38 @@ class Features:
                 _squared_norms(dense),
                 np.empty((0, 0)),
             )
+
+    @classmethod
+    def of_rows(
+        cls, indptr: NDArray[np.int64], indices: NDArray[np.int32], data: NDArray[Any], n_columns: int, name: str
+    ) -> Features:
+        """Features of compressed rows that are known to be right: sorted, distinct, in range and finite; no data says ones."""
+        made = cls.__new__(cls)
+        made.set_rows(indptr, indices, data, n_columns, name)
+        return made
+
+    def set_rows(
+        self, indptr: NDArray[np.int64], indices: NDArray[np.int32], data: NDArray[Any], n_columns: int, name: str
+    ) -> None:
+        """Hold such rows."""
+        self.name, self.shape = name, (len(indptr) - 1, n_columns)
+        self.arrays = _compressed(indptr, indices, data)
+
+    def with_constant(self) -> Features:
+        """The features and a last column of ones; CSR stays CSR, float32 stays float32."""
+        a, (rows, p) = self.arrays, self.shape
+        if not self.sparse:
+            return Features(np.hstack([a.dense, np.ones((rows, 1), a.dense.dtype)]), self.name)
+        if p + 1 >= _MOST_COLUMNS:
+            raise DataError(f"{self.name} has {p} columns; with the constant, expected fewer than 2**31.")
+        indptr = a.indptr + np.arange(rows + 1)
+        old = np.ones(len(a.indices) + rows, bool)
+        old[indptr[1:] - 1] = False
+        indices, data = np.full(len(old), p, np.int32), np.ones(len(old) if len(a.data) else 0, a.data.dtype)
+        indices[old] = a.indices
+        if len(data):
+            data[old] = a.data
+        return Features.of_rows(indptr, indices, data, p + 1, self.name)
 
     @property
     def sparse(self) -> bool:
@@ -125,10 +163,12 @@ class Features:
         return int(sum(part.nbytes for part in self.arrays))
 
     def matrix(self) -> Any:
-        """Return the matrix as an array or a CSR array, sharing memory."""
+        """Return the matrix as an array or a CSR array, sharing memory but for ones that are not kept."""
+        a = self.arrays
         if self.sparse:
-            return sp.csr_array((self.arrays.data, self.arrays.indices, self.arrays.indptr), shape=self.shape)
-        return self.arrays.dense
+            data = a.data if len(a.data) else np.ones(len(a.indices), a.data.dtype)
+            return sp.csr_array((data, a.indices, a.indptr), shape=self.shape)
+        return a.dense
 
     def fingerprint_arrays(self) -> tuple[NDArray[Any], ...]:
         """All that scores and inner products depend on, for comparing data."""
@@ -138,9 +178,14 @@ class Features:
         """Weights (B, p) as kernels want them, feature-major."""
         return np.ascontiguousarray(blocks.T)
 
-    def flat_weights(self, working: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weights as kernels have them, block after block."""
-        return working.T.ravel()
+    @property
+    def working_rows(self) -> int:
+        """Rows of weights as kernels want them."""
+        return self.shape[1]
+
+    def blocks(self, working: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A view (B, p) of weights as kernels have them."""
+        return working.T
 
     def inner(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
         """Inner product of two weights as kernels have them.
@@ -191,9 +236,14 @@ class KernelFeatures(Features):
         """Dual coefficients (B, N) as kernels want them: scores above coefficients, (2 N, B)."""
         return np.ascontiguousarray(np.concatenate([self.times(blocks.T), blocks.T]))
 
-    def flat_weights(self, working: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The dual coefficients, block after block."""
-        return working[self.shape[0] :].T.ravel()
+    @property
+    def working_rows(self) -> int:
+        """Rows of scores and of coefficients."""
+        return 2 * self.shape[0]
+
+    def blocks(self, working: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A view (B, N) of the dual coefficients."""
+        return working[self.shape[0] :].T
 
     def inner(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
         """Scores of one weighed with the coefficients of the other."""
@@ -365,16 +415,25 @@ def _ritz_values(gram: NDArray[np.float64]) -> tuple[float, float]:
     return float(values[0]), float(values[-1])
 
 
-def _compressed(csr: Any, data: NDArray[Any]) -> FeatureArrays:
-    # Sums in the order of the entries; one column for all, so that nothing is as long as a row is wide.
-    one_column = np.zeros(len(csr.indices), csr.indices.dtype)
-    squares = sp.csr_array((data.astype(np.float64) ** 2, one_column, csr.indptr), shape=(csr.shape[0], 1))
+def _all_ones(values: NDArray[Any]) -> bool:
+    """Whether all numbers are 1, without a mask as long as they are."""
+    return values.dtype.kind in "biuf" and all((values[k : k + _MASK] == 1).all() for k in range(0, len(values), _MASK))
+
+
+def _compressed(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any]) -> FeatureArrays:
+    if len(data):
+        # Sums in the order of the entries; one column for all, so that nothing is as long as a row is wide.
+        one_column = np.zeros(len(indices), indices.dtype)
+        squares = sp.csr_array((data.astype(np.float64) ** 2, one_column, indptr), shape=(len(indptr) - 1, 1))
+        norms = np.asarray(squares @ np.ones(1))
+    else:
+        norms = np.diff(indptr).astype(np.float64)
     return FeatureArrays(
-        np.ascontiguousarray(csr.indptr, np.int64),
-        np.ascontiguousarray(csr.indices, np.int32),
+        np.ascontiguousarray(indptr, np.int64),
+        np.ascontiguousarray(indices, np.int32),
         np.ascontiguousarray(data),
         np.empty((0, 0), data.dtype),
-        np.asarray(squares @ np.ones(1)),
+        norms,
         np.empty((0, 0)),
     )
 
@@ -400,6 +459,12 @@ def _squared_norms(dense: NDArray[Any]) -> NDArray[np.float64]:
 
 
 @inner
+def entry(data: Any, q: int) -> float:
+    """The q-th value of compressed rows, of which none is kept if all are 1."""
+    return data[q] if len(data) > 0 else 1.0
+
+
+@inner
 def score_row(features: Any, row: int, weights: Any, first: int, last: int, out: Any, at: int) -> None:
     """out[at + b - first] = x_row . weights[:, b] for b in first..last-1."""
     indptr, indices, data, dense = features.indptr, features.indices, features.data, features.dense
@@ -413,7 +478,7 @@ def score_row(features: Any, row: int, weights: Any, first: int, last: int, out:
         total = 0.0
         if len(indptr) > 1:
             for q in range(indptr[row], indptr[row + 1]):
-                total += data[q] * weights[indices[q], first]
+                total += entry(data, q) * weights[indices[q], first]
         else:
             for column in range(dense.shape[1]):
                 total += dense[row, column] * weights[column, first]
@@ -427,12 +492,12 @@ def score_row(features: Any, row: int, weights: Any, first: int, last: int, out:
         q, end = indptr[row], indptr[row + 1]
         while q + 4 <= end:
             _add_four(
-                weights, indices[q], indices[q + 1], indices[q + 2], indices[q + 3], data[q], data[q + 1], data[q + 2],
-                data[q + 3], first, width, out, at,
+                weights, indices[q], indices[q + 1], indices[q + 2], indices[q + 3], entry(data, q), entry(data, q + 1),
+                entry(data, q + 2), entry(data, q + 3), first, width, out, at,
             )  # fmt: skip
             q += 4
         while q < end:
-            x, column = data[q], indices[q]
+            x, column = entry(data, q), indices[q]
             for b in range(width):
                 out[at + b] += x * weights[column, first + b]
             q += 1
@@ -496,13 +561,13 @@ def add_row(features: Any, row: int, weights: Any, first: int, last: int, change
             if step != 0.0:
                 if len(indptr) > 1:
                     for q in range(indptr[row], indptr[row + 1]):
-                        weights[indices[q], first + b] += step * data[q]
+                        weights[indices[q], first + b] += step * entry(data, q)
                 else:
                     for column in range(dense.shape[1]):
                         weights[column, first + b] += step * dense[row, column]
     elif len(indptr) > 1:
         for q in range(indptr[row], indptr[row + 1]):
-            x = scale * data[q]
+            x = scale * entry(data, q)
             column = indices[q]
             for b in range(width):
                 weights[column, first + b] += x * change[at + b]

@@ -62,7 +62,9 @@ class GraphArrays(Struct):
     examples: Any
     weight: NDArray[np.float64]
     labels: NDArray[np.int32]
+    #: Task loss in *states* coordinates; or empty, with `costs` (V,) of any wrong state of each variable; or no loss, if both are.
     losses: NDArray[np.float64]
+    costs: NDArray[np.float64]
     variable_scores: NDArray[np.float64]
     factor_scores: NDArray[np.float64]
     structures: Any
@@ -372,14 +374,64 @@ def side_scores(side: Any, m: int, s: int, weights: Any, buffer: Any, out: Any, 
 def fill_scores(batch: Any, w_v: Any, w_f: Any, with_loss: bool, out_v: Any, out_f: Any) -> None:
     """Score tables of all examples, in *states* and *tables* coordinates."""
     g = batch.graphs
-    examples, losses, buffer = g.examples, g.losses, np.empty(g.largest.buffer)
+    examples, buffer = g.examples, np.empty(g.largest.buffer)
     for m in range(len(examples) - 1):
         s, states = examples[m].structure, examples[m].states
         side_scores(batch.variables, m, s, w_v, buffer, out_v, states)
         side_scores(batch.factors, m, s, w_f, buffer, out_f, examples[m].tables)
         if with_loss:
-            for k in range(states, examples[m + 1].states):
-                out_v[k] += losses[k]
+            add_losses(g, m, out_v, states)
+
+
+@inner
+def add_losses(g: Any, m: int, out: Any, at: int) -> None:
+    """Add the task loss of the states of example m to out[at:]."""
+    examples, losses, costs, labels = g.examples, g.losses, g.costs, g.labels
+    states, first = examples[m].states, examples[m].variables
+    if len(losses) > 0:
+        for k in range(examples[m + 1].states - states):
+            out[at + k] += losses[states + k]
+    elif len(costs) > 0:
+        for v in range(examples[m + 1].variables - first):
+            low, size = states_of(g, m, v)
+            own, cost = at + low + labels[first + v], costs[first + v]
+            kept = out[own]
+            for k in range(at + low, at + low + size):
+                out[k] += cost
+            out[own] = kept
+
+
+@inner
+def states_of(g: Any, m: int, v: int) -> tuple[int, int]:
+    """Where the states of variable v begin among those of example m, and how many there are."""
+    member = g.variables[g.structures[g.examples[m].structure].variables + v]
+    return int(member.table), int(g.variable_kinds[member.template].entries)
+
+
+@inner
+def expected_loss(g: Any, m: int, mu: Any) -> float:
+    """Task loss of example m under marginals of its variables, which begin at mu[0]."""
+    examples, losses, costs, total = g.examples, g.losses, g.costs, 0.0
+    states, first = examples[m].states, examples[m].variables
+    if len(losses) > 0:
+        for k in range(examples[m + 1].states - states):
+            if mu[k] > 0.0:
+                total += mu[k] * losses[states + k]
+    elif len(costs) > 0:
+        for v in range(examples[m + 1].variables - first):
+            low, size = states_of(g, m, v)
+            for k in range(size):
+                if k != g.labels[first + v] and mu[low + k] > 0.0:
+                    total += mu[low + k] * costs[first + v]
+    return total
+
+
+@inner
+def loss_of(g: Any, state: int, variable: int) -> float:
+    """Task loss of a wrong state of a variable, both as counted over all examples."""
+    if len(g.losses) > 0:
+        return float(g.losses[state])
+    return float(g.costs[variable]) if len(g.costs) > 0 else 0.0
 
 
 @inner

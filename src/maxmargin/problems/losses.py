@@ -24,6 +24,19 @@ from maxmargin.errors import DataError, OptionError, did_you_mean
 LOSSES = ("hamming", "fraction", "count")
 
 
+def variable_costs(n_variables: NDArray[Any], loss: str) -> NDArray[np.float64]:
+    """What a wrong variable costs (V,) by a loss that has a name."""
+    sizes = np.asarray(n_variables, np.float64)
+    if loss not in LOSSES:
+        raise OptionError(
+            f'loss={loss!r} is not known; use "hamming", "fraction", "count" or a table of costs.'
+            + did_you_mean(loss, LOSSES)
+        )
+    share = 1.0 / float(sizes.mean()) if len(sizes) else 1.0
+    cost = {"hamming": np.full(len(sizes), share), "fraction": 1.0 / sizes, "count": np.ones(len(sizes))}[loss]
+    return np.repeat(cost, n_variables)
+
+
 def variable_losses(
     labels: NDArray[np.int32], n_states: NDArray[Any], n_variables: NDArray[Any], loss: str | ArrayLike
 ) -> NDArray[np.float64]:
@@ -42,13 +55,7 @@ def variable_losses(
     n_states = np.asarray(n_states, np.int64)
     start = np.concatenate([[0], np.cumsum(n_states)])
     if isinstance(loss, str):
-        if loss not in LOSSES:
-            raise OptionError(
-                f'loss={loss!r} is not known; use "hamming", "fraction", "count" or a table of costs.'
-                + did_you_mean(loss, LOSSES)
-            )
-        cost = {"hamming": np.full(len(sizes), share), "fraction": 1.0 / sizes, "count": np.ones(len(sizes))}[loss]
-        tables = np.repeat(np.repeat(cost, n_variables), n_states)
+        tables = np.repeat(variable_costs(n_variables, loss), n_states)
     else:
         try:
             table = np.asarray(loss, np.float64)

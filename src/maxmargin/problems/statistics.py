@@ -18,8 +18,9 @@ rows meet only in equal blocks:
 
     psi(a) . psi(b) = sum_{r, r', b} K(r, r') s_a(r, b) s_b(r', b)
 
-Memory: K has an entry for each pair of groups of an example. Where that would outgrow the features (large graphs), K is not made,
-and inner products go through the weights' own coordinates.
+Memory: K has an entry for each pair of groups of an example. Of sparse rows it is not made where planes are those of labelings: the
+few rows that one has entries for are multiplied with the others when it is found. Where it would outgrow dense features (large
+graphs), it is not made either, and inner products go through the weights' own coordinates.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ from numpy.typing import NDArray
 
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.features import add_row, score_row
-from maxmargin.problems.layout import joint_state, offsets
+from maxmargin.problems.features import add_row, entry, score_row
+from maxmargin.problems.layout import joint_state, loss_of, offsets
 from maxmargin.problems.structured import structured_statistics
 from maxmargin.problems.templates import TABLE
 
 #: Row Gram matrices are kept if they take at most this many times the room of the features, or this many entries.
 _KEEP_RATIO, _KEEP_ENTRIES = 4, 1_000_000
+#: Products of sparse rows are computed when they are asked for if no example reads more rows than this, and dense ones beside them
+#: have at most so many columns.
+_FEW_ROWS, _NARROW = 4096, 16
 
 
 class RowGrams(Struct):
@@ -47,19 +51,35 @@ class RowGrams(Struct):
     start: NDArray[np.int64]
     values: NDArray[np.float64]
     kept: bool
+    #: Whether products of sparse rows are computed when they are asked for.
+    by_row: bool
+
+    def room(self, graphs: FactorGraphs) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """Shapes of two matrices of zeros in which what is not kept is computed: columns, or weights."""
+        if self.kept:
+            return None
+        p, q = graphs.variable_features.working_rows, graphs.factor_features.working_rows
+        if self.by_row:
+            return (p, 1), (q, 1)
+        return (p, graphs.n_variable_blocks), (q, graphs.n_factor_blocks)
 
 
-def row_grams(graphs: FactorGraphs) -> RowGrams:
-    """Compute the matrices of all examples, or decide that each visit does."""
-    squares = n_groups(graphs)[graphs.structure_of] ** 2
+def row_grams(graphs: FactorGraphs, of_labelings: bool = False) -> RowGrams:
+    """Compute the matrices of all examples, or decide that each visit does; planes that are `of_labelings` have few entries."""
+    features = graphs.variable_features, graphs.factor_features
+    groups = n_groups(graphs)
+    # A row of a plane is spread out once, and then the product with another row takes a look at each of that row's entries.
+    narrow = features[1].sparse or features[1].shape[1] <= _NARROW
+    by_row = of_labelings and features[0].sparse and narrow and bool(groups.max() <= _FEW_ROWS)
+    squares = groups[graphs.structure_of] ** 2
     start = offsets(squares.ravel())
-    room = (graphs.variable_features.nbytes + graphs.factor_features.nbytes) // 8
-    kept = bool(start[-1] <= max(_KEEP_ENTRIES, _KEEP_RATIO * room))
+    room = sum(one.nbytes for one in features) // 8
+    kept = not by_row and bool(start[-1] <= max(_KEEP_ENTRIES, _KEEP_RATIO * room))
     both = np.stack([start[:-1:2], start[1::2]], axis=1)
     values = np.empty(int(start[-1]) if kept else 0)
     if kept:
         _fill_row_grams(graphs.batch, both, values)
-    return RowGrams(both if kept else np.zeros_like(both), values, kept)
+    return RowGrams(both if kept else np.zeros_like(both), values, kept, by_row)
 
 
 def n_groups(graphs: FactorGraphs) -> NDArray[np.int64]:
@@ -100,7 +120,7 @@ def row_product(features: Any, one: int, other: int) -> float:
             elif indices[p] > indices[q]:
                 q += 1
             else:
-                total += np.float64(data[p]) * np.float64(data[q])
+                total += np.float64(entry(data, p)) * np.float64(entry(data, q))
                 p += 1
                 q += 1
     else:
@@ -213,6 +233,43 @@ def add_gram_times(
 
 
 @inner
+def add_row_products(
+    side: Any, m: int, s: int, index: Any, value: Any, begin: int, end: int, spread: Any, u: Any
+) -> None:
+    """`add_gram_times` with the products of rows computed here; `spread` (p, 1) is zero, and is so again afterwards."""
+    groups, features, low, q0, q1 = side.groups, side.features, side.at, side.first_group[s], side.first_group[s + 1]
+    indptr, indices, data, row0 = features.indptr, features.indices, features.data, side.first_row[m]
+    sparse, q, first = len(indptr) > 1, q0, begin
+    while first < end:
+        while index[first] - low >= groups[q].at + groups[q].block_end - groups[q].block:
+            q += 1
+        last = first + 1
+        while last < end and index[last] - low < groups[q].at + groups[q].block_end - groups[q].block:
+            last += 1
+        row, shift = row0 + groups[q].row, groups[q].block - groups[q].at - low
+        if sparse:
+            for k in range(indptr[row], indptr[row + 1]):
+                spread[indices[k], 0] = entry(data, k)
+        for other in range(q0, q1):
+            there, product = row0 + groups[other].row, 0.0
+            if sparse:
+                for k in range(indptr[there], indptr[there + 1]):
+                    product += spread[indices[k], 0] * np.float64(entry(data, k))
+            else:
+                product = row_product(features, row, there)
+            if product != 0.0:
+                at = low + groups[other].at - groups[other].block
+                for e in range(first, last):
+                    b = index[e] + shift
+                    if groups[other].block <= b < groups[other].block_end:
+                        u[at + b] += product * value[e]
+        if sparse:
+            for k in range(indptr[row], indptr[row + 1]):
+                spread[indices[k], 0] = 0.0
+        first = last
+
+
+@inner
 def _count(tally: Any, touched: Any, n: int, place: int, block: int, change: float) -> int:
     """Add to the tally of a block, if it is one, and note it as the n-th that was 0 before; returns how many are noted."""
     if block >= 0:
@@ -243,7 +300,7 @@ def plane_of_labels(
     there may be structured factors, `own` is room for one (`FactorRoom`).
     """
     g, side = batch.graphs, batch.variables
-    examples, truth, losses = g.examples, g.labels, g.losses
+    examples, truth = g.examples, g.labels
     s, truth_at, states = examples[m].structure, examples[m].variables, examples[m].states
     groups, members, kinds, blocks, fixed, scores = (
         side.groups, side.members, side.kinds, side.block, side.fixed, side.scores,
@@ -257,7 +314,7 @@ def plane_of_labels(
             if y == true:
                 continue
             state, start = states + members[first + i].table, kinds[members[first + i].template].start
-            ell += losses[state + y] + fixed[start + y] - fixed[start + true]
+            ell += loss_of(g, state + y, truth_at + i) + fixed[start + y] - fixed[start + true]
             if len(scores) > 0:
                 ell += scores[state + y] - scores[state + true]
             n = _count(tally, touched, n, place, blocks[start + true], 1.0)

@@ -8,7 +8,7 @@ import pytest
 from maxmargin.errors import OptionError
 from maxmargin.inference import engine
 from maxmargin.problems.chains import chain_problem
-from maxmargin.solvers import Status
+from maxmargin.solvers import Callback, Status
 from maxmargin.solvers.online.perceptron import Perceptron
 from maxmargin.solvers.oracles.max_oracle import oracle_of
 from reference.enumerated_program import planes
@@ -63,11 +63,17 @@ def separable(n=60):
 
 
 def test_it_ends_when_it_makes_no_mistake():
-    problem = separable()
+    problem, reports = separable(), []
     result = Perceptron().solve(problem, max_passes=500)
     assert result.status is Status.STALLED
-    assert result.history["n_mistakes"][-1] == 0
-    assert result.history["n_mistakes"][0] > 0
+    assert result.history["n_mistakes"].tolist() == [0]
+    # Checks are for whoever listens, and change nothing.
+    watched = Perceptron().solve(problem, max_passes=500, monitor=Callback(reports.append))
+    np.testing.assert_array_equal(watched.weights, result.weights)
+    assert (watched.n_passes, watched.status) == (result.n_passes, result.status)
+    assert len(reports) == len(watched.history["n_mistakes"]) > 2
+    assert watched.history["n_mistakes"][0] > 0
+    assert reports[-1].primal == watched.primal == result.primal
     labels = engine("trees").maximise(problem, problem.scores(result.weights)).labels
     assert (labels == problem.labels).mean() > 0.99
 

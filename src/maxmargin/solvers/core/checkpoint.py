@@ -80,7 +80,7 @@ def structure_key(problem: FactorGraphs) -> int:
     """A number for the graphs, templates and constraints, whatever the features, labels, losses and weights are."""
     a = problem.arrays
     forbidden = (a.variable_scores == -np.inf, a.factor_scores == -np.inf)
-    data = ("weight", "labels", "losses", "variable_scores", "factor_scores", "largest")
+    data = ("weight", "labels", "losses", "costs", "variable_scores", "factor_scores", "largest")
     return _number(_digest((*(getattr(a, name) for name in a._fields if name not in data), *forbidden)))
 
 

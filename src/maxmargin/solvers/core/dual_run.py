@@ -31,8 +31,9 @@ class DualState(State):
     def zeros(cls, problem: FactorGraphs) -> dict[str, Any]:
         """All of these matrices at zero."""
         w_v, w_f = problem.working_weights()
-        pairs = {f"{name}_v": np.zeros_like(w_v) for name in cls.matrices}
-        return pairs | {f"{name}_f": np.zeros_like(w_f) for name in cls.matrices}
+        # Not `zeros_like`, which writes the zeros: many of these are not needed at once, or at all.
+        pairs = {f"{name}_v": np.zeros(w_v.shape) for name in cls.matrices}
+        return pairs | {f"{name}_f": np.zeros(w_f.shape) for name in cls.matrices}
 
 
 D = TypeVar("D", bound=DualState)
@@ -42,6 +43,13 @@ class DualRun(Run[D]):
     """A run that moves the best dual point towards each new one."""
 
     problem: FactorGraphs
+    _spare: NDArray[np.float64] | None = None
+
+    def spare(self, like: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Room of the shape of some weights, the same at every call: fresh memory costs more than what is done in it."""
+        if self._spare is None or self._spare.shape != like.shape:
+            self._spare = np.empty(like.shape)
+        return self._spare
 
     def raise_dual(self, now: D, linear: float, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> None:
         """Move the best dual point towards the new one as far as f grows.
@@ -49,7 +57,7 @@ class DualRun(Run[D]):
         Both are feasible, so everything between them is, and f(mu) = linear - lam/2 |w(mu)|^2 is known from the two
         ends. The first end is the truth, where both parts are 0: the bound is never below 0.
         """
-        d_v, d_f = r_v - now.dual_v, r_f - now.dual_f
+        d_v, d_f = np.subtract(r_v, now.dual_v, out=self.spare(r_v)), r_f - now.dual_f
         inner = self.problem.inner
         slope = linear - now.dual_linear - self.lam * inner((now.dual_v, now.dual_f), (d_v, d_f))
         curvature = self.lam * inner((d_v, d_f), (d_v, d_f))
@@ -57,8 +65,10 @@ class DualRun(Run[D]):
             step = 0.0
         else:
             step = min(1.0, slope / curvature) if curvature > 0.0 else 1.0
-        now.dual_v += step * d_v
-        now.dual_f += step * d_f
+        d_v *= step
+        d_f *= step
+        now.dual_v += d_v
+        now.dual_f += d_f
         now.dual_linear += step * (linear - now.dual_linear)
         now.dual = max(now.dual, now.dual_linear - self.regulariser(now.dual_v, now.dual_f))
 

@@ -103,9 +103,10 @@ def main_loop(run: Run[Any], now: State, limits: Limits, talk: Monitor, file: Ch
                 run.one_pass(now, over)
             late = limits.late
             last = ctrl_c.asked or late or now.n_passes >= max_passes
-            if now.n_passes < now.next_check and not last:
+            off_schedule = not run.due(now)
+            if off_schedule and not last:
+                file.save_if_due(now)
                 continue
-            off_schedule = now.n_passes < now.next_check
             if off_schedule:
                 file.save(now)
             try:
@@ -187,6 +188,5 @@ def value_at_zero(run: Run[Any]) -> float:
         and not any(side.any() for side in (p.arrays.variable_fixed, p.arrays.factor_fixed))
         and not p.has_structured
     ):
-        worst = np.maximum.reduceat(p.arrays.losses, p.state_starts())
-        return float(np.sum(p.arrays.weight * np.add.reduceat(worst, p.example_variables[:-1]))) / p.n_examples
+        return float(np.sum(p.arrays.weight * p.worst_losses())) / p.n_examples
     return math.inf

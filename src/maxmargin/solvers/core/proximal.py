@@ -55,7 +55,12 @@ class ProximalRun(DualRun[P]):
         beta = min((now.momentum - 1.0) / following, (1.0 - math.sqrt(share)) / (1.0 + math.sqrt(share)))
         now.momentum = following
         for w, centre, last in ((now.w_v, now.centre_v, now.last_v), (now.w_f, now.centre_f, now.last_f)):
-            moved = w + beta * (w - last)
+            # moved = w + beta (w - last), and w += (1 - share) (moved - centre), without more room for either.
+            moved = np.subtract(w, last, out=self.spare(w))
+            moved *= beta
+            moved += w
             last[:] = w
-            w += (1.0 - share) * (moved - centre)
+            np.subtract(moved, centre, out=centre)
+            centre *= 1.0 - share
+            w += centre
             centre[:] = moved

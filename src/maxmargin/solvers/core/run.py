@@ -79,6 +79,8 @@ class Run(ABC, Generic[S]):
     certificate = "none"
     #: The gap that is asked for, by which some steps choose their precision.
     tol = 0.0
+    #: Whether a monitor listens: checks that certify nothing are made for it alone, and at the end.
+    watched = False
     #: What went wrong, in sentences; and with the last checkpoint.
     message = ""
     unsaved = ""
@@ -102,6 +104,10 @@ class Run(ABC, Generic[S]):
     @abstractmethod
     def weights(self, now: S) -> NDArray[np.float64]:
         """The flat weights of the best primal value."""
+
+    def due(self, now: S) -> bool:
+        """Whether the pass that ended is followed by a check."""
+        return now.n_passes >= now.next_check
 
     def options(self, now: S) -> dict[str, Any]:
         """What the result says about the run beside the solver's options."""

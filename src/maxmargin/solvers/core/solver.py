@@ -25,6 +25,8 @@ import numpy as np
 from maxmargin import jit
 from maxmargin.errors import OptionError
 from maxmargin.parallel.threads import n_threads
+from maxmargin.problems.columns import columns_of
+from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.core.capabilities import OBJECTIVES, check_fit
 from maxmargin.solvers.core.loop import Checkpoint, Limits, first_state, main_loop, outcome
 from maxmargin.solvers.core.monitor import Monitor, Silent
@@ -64,6 +66,10 @@ class Solver(ABC):
     kernel_blocks = False
     #: The objectives that it trains with a kernel, if it does so at all.
     kernel_objectives: tuple[str, ...] = OBJECTIVES
+    #: Whether it reads the task loss of single states, which large problems do not keep (`FactorGraphs.costs`).
+    loss_tables = True
+    #: Whether it works in columns of sparse features in the order of their use (problems/columns.py), and its states are of those.
+    orders_columns = False
     #: Why this solver was chosen.
     reason = "as asked"
 
@@ -136,8 +142,12 @@ class Solver(ABC):
             raise OptionError("This problem has no labels to learn from.")
         check_fit(self, problem)
         self.check_options(problem)
+        if self.loss_tables and isinstance(problem, FactorGraphs):
+            problem = problem.with_loss_tables()
+        columns = columns_of(problem) if self.orders_columns else None
+        problem = problem if columns is None else columns.inside
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
-        run.tol = tol
+        run.tol, run.watched = tol, monitor is not None
         talk: Monitor = monitor or Silent()
         file = Checkpoint(run, checkpoint, {**self.options(), "C": C, "seed": run.seed})
         now = file.state()
@@ -158,6 +168,8 @@ class Solver(ABC):
                 raise
             status = Status.INTERRUPTED
         result = outcome(run, now, status, limits)
+        if columns is not None:
+            result.weights = columns.outside(result.weights)
         result.compile_seconds = jit.compile_seconds() - compiled
         talk.stop(result.summary())
         return result

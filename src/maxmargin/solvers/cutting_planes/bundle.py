@@ -104,6 +104,8 @@ class BundleMethod(Solver):
     requires = ("max-oracle",)
     certificates = ("exact", "relaxed", "none")
     keeps = "mean planes"
+    loss_tables = False
+    orders_columns = True
     paper = "Teo, Smola, Vishwanathan and Le 2007"
     objectives = OBJECTIVES
     kernels = True

@@ -138,6 +138,8 @@ class NSlack(Solver):
     requires = ("max-oracle",)
     certificates = ("exact", "relaxed", "none")
     keeps = "the constraints of each example"
+    loss_tables = False
+    orders_columns = True
     paper = "Tsochantaridis, Joachims, Hofmann and Altun 2005"
 
     def __init__(

@@ -96,6 +96,8 @@ class OneSlack(Solver):
     requires = ("max-oracle",)
     certificates = ("exact", "relaxed", "none")
     keeps = "a few hundred mean planes, and a cache"
+    loss_tables = False
+    orders_columns = True
     paper = "Joachims, Finley and Yu 2009"
     kernels = True
     kernel_blocks = True

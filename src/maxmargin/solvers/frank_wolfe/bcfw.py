@@ -71,6 +71,8 @@ class BCFW(Solver):
     requires = ("max-oracle",)
     certificates = ("exact", "relaxed", "none")
     keeps = "the labelings found, a few for each example"
+    loss_tables = False
+    orders_columns = True
     paper = "Lacoste-Julien, Jaggi, Schmidt and Pletscher 2013"
     kernels = True
     reweightable = True

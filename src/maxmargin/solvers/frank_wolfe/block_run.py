@@ -61,7 +61,7 @@ class BlockRun(ProximalRun[B]):
         super().__init__(solver, problem, lam, random_state, threads)
         self.oracle = GraphOracle(problem, solver.inference)
         self.certificate = self.oracle.certificate
-        self.grams = row_grams(problem)
+        self.grams = row_grams(problem, of_labelings=True)
         self.half = int(problem.arrays.largest.buffer)
         self.step_lam = lam
 
@@ -77,9 +77,9 @@ class BlockRun(ProximalRun[B]):
 
     @cached_property
     def work(self) -> Work:
-        """Room for walks; two more arrays like the weights where the rows' Gram matrices are not kept."""
-        largest, weights = self.problem.arrays.largest, None if self.grams.kept else self.problem.working_weights()
-        return workspace(largest, (self.oracle.compiled or NOTHING_GIVEN).room(largest), weights)
+        """Room for walks."""
+        largest = self.problem.arrays.largest
+        return workspace(largest, (self.oracle.compiled or NOTHING_GIVEN).room(largest), self.grams.room(self.problem))
 
     # -------------------------------------------------------------------------------------------- the start
 
@@ -98,7 +98,7 @@ class BlockRun(ProximalRun[B]):
         """
         common = ProximalState.zeros(self.problem)
         now = self.first_state(
-            **common, mean_v=np.zeros_like(common["w_v"]), mean_f=np.zeros_like(common["w_f"]),
+            **common, mean_v=np.zeros(common["w_v"].shape), mean_f=np.zeros(common["w_f"].shape),
             gaps=np.full(self.problem.n_examples, np.inf), lam=self.lam, step_lam=self.lam,
         )  # fmt: skip
         if earlier is not None and (
@@ -162,7 +162,7 @@ class BlockRun(ProximalRun[B]):
         """Visit the examples in order, in pieces that can be interrupted; returns the gain and the cost."""
         counts, gain = np.zeros(3, np.int64), 0.0
         rules = Rules(self.scale, *self.acceptance(now), INNER, STEPS if self.corrective else 1, ask)
-        size = max(1, int(2_000_000 / (1.0 + self.oracle.work)))
+        size = max(1, int(20_000_000 / (1.0 + self.oracle.work)))
         if ask and self.oracle.compiled is None:
             size = self.solver.batch
         for first in range(0, len(order), size):
@@ -206,7 +206,9 @@ class BlockRun(ProximalRun[B]):
         self.raise_dual(now, linear, r_v, r_f)
         # Made afresh, which ends the drift of running sums.
         share = self.lam / self.step_lam
-        now.w_v[:], now.w_f[:] = share * r_v + (1.0 - share) * now.centre_v, share * r_f + (1.0 - share) * now.centre_f
+        for w, r, centre in ((now.w_v, r_v, now.centre_v), (now.w_f, r_f, now.centre_f)):
+            np.multiply(centre, 1.0 - share, out=w)
+            w += np.multiply(r, share, out=self.spare(r))
         # What the oracle finds here the passes go on with, so it counts as theirs.
         asking = jit.clock()
         self.refresh_gaps(now, np.arange(self.problem.n_examples))

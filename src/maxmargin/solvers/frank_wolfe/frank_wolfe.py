@@ -61,6 +61,8 @@ class FrankWolfe(Solver):
     requires = ("max-oracle",)
     certificates = ("exact", "relaxed", "none")
     keeps = "a few vectors of weights"
+    loss_tables = False
+    orders_columns = True
     paper = "Lacoste-Julien, Jaggi, Schmidt and Pletscher 2013, algorithm 2"
 
     def __init__(self, inference: str | Engine = "auto", averaging: bool = False) -> None:

@@ -31,6 +31,8 @@ _EXPONENT, _STRONGEST = 0.375, 9.0
 _FIRST = 64
 #: Entries that the arena of planes grows by, at least.
 _ROOM = 1 << 16
+#: Inner products of planes for which there is room at first, and slots of an example at least.
+_PRODUCTS, _LEAST_CAPACITY = 1 << 24, 6
 
 
 @dataclass
@@ -55,6 +57,8 @@ class PlaneRun(BlockRun[PlaneState]):
         # Relaxed planes are more than labelings.
         most = labelings - 1 if self.certificate == "exact" else np.inf
         capacity = 1 + int(min(max(self.solver.cache, 1), most))
+        # Of very many examples few have many planes: those get more room when they need it.
+        capacity = min(capacity, max(_LEAST_CAPACITY, math.isqrt(_PRODUCTS // p.n_examples)))
         store = Arena.empty(p.n_examples, capacity, _ROOM + 2 * self.half)
         return PlaneState(**common, store=store)
 
@@ -114,7 +118,7 @@ class PlaneRun(BlockRun[PlaneState]):
         super().count(now, counts)
         now.n_cached += int(counts[N_CACHED])
         if counts[N_CROWDED] > 0:
-            now.store = now.store.with_capacity(np.arange(self.problem.n_examples))
+            now.store = now.store.with_capacity(np.flatnonzero(now.store.n_planes == now.store.capacity))
 
     def visit(self, now: PlaneState, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]) -> float:
         """Visit these examples; an engine outside the compiled loop is asked for those whose planes are exhausted."""

@@ -35,7 +35,7 @@ class ExpRun(OracleRun[S]):
     scores: NDArray[np.float64]
 
     def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
-        self.columns = columns_of(problem)
+        self.columns = columns_of(problem, merge=True)
         problem = problem if self.columns is None else self.columns.inside
         super().__init__(solver, problem, lam, random_state, threads)
         self.oracle = exp_oracle_of(problem, solver.inference, getattr(solver, "objective", "margin") != "log")

@@ -299,7 +299,7 @@ class OnlineRun(ExpRun[OnlineState]):
         p = self.problem
         w_v, w_f = p.working_weights(now.w)
         batch, largest = self.oracle.problem.batch, p.arrays.largest
-        work = workspace(largest, TreeRoom.of(largest), None if self.grams.kept else (w_v, w_f))
+        work = workspace(largest, TreeRoom.of(largest), self.grams.room(self.problem))
         kept = Kept(self.sizes, self.starts, now.zeta, now.statistics, now.own, self.log)
         now.n_oracle_calls += visit_examples(
             batch, w_v, w_f, self.schedule, self.grams, work, kept, order, self.lam, share

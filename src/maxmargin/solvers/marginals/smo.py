@@ -153,7 +153,7 @@ class SMORun(OracleRun[SMOState]):
         p = self.problem
         w_v, w_f = p.working_weights(now.w)
         largest = p.arrays.largest
-        work = workspace(largest, TreeRoom.of(largest), None if self.grams.kept else (w_v, w_f), planes=2)
+        work = workspace(largest, TreeRoom.of(largest), self.grams.room(self.problem), planes=2)
         now.n_oracle_calls += visit_pairs(
             p.batch, w_v, w_f, self.schedule, self.grams, work, Masses(now.variables, now.factors, now.ell), order, self.lam,
             self.solver.steps,

@@ -7,8 +7,8 @@ weights so far and, where the prediction is wrong, adds what the truth's feature
 
 The weights reported are the mean over all visits, by the two sums of subgradient.py. There is no regulariser and no objective, so
 nothing is certified: `primal` is P at those weights with the C that was given, for comparison with other solvers (the scale of the
-weights is the perceptron's own, so it is often large), `dual` is -inf and the certificate is "none". A pass without a mistake
-changes nothing any more: the run ends there as STALLED.
+weights is the perceptron's own, so it is often large), `dual` is -inf and the certificate is "none". It is computed at the end, and
+in between only for a monitor. A pass without a mistake changes nothing any more: the run ends there as STALLED.
 
 With ``loss_augmented=True`` outputs are found with the task loss added: a perceptron with margin.
 """
@@ -40,6 +40,8 @@ class Perceptron(Solver):
     requires = ("max-oracle",)
     certificates = ("none",)
     keeps = "a few vectors of weights"
+    loss_tables = False
+    orders_columns = True
     paper = "Collins 2002"
 
     def __init__(self, inference: str | Engine = "auto", loss_augmented: bool = False, batch: int = 1) -> None:
@@ -66,10 +68,17 @@ class PerceptronRun(SumRun):
         self.oracle = oracle_of(problem, solver.inference)
         self.asked = oracle_of(problem, solver.inference, loss_augmented=solver.loss_augmented)
 
+    def due(self, now: SumState) -> bool:
+        """A check certifies nothing: it is for a monitor, or for an oracle that may fail, when the weights so far are kept."""
+        return self.stalled(now) or ((self.watched or not self.compiled) and super().due(now))
+
     def measure(self, now: SumState, off_schedule: bool) -> dict[str, float]:
-        """P at the mean of the weights."""
-        mean = self.flat(((now.t + 1) * now.v - now.u) / now.t)
-        now.primal, now.best = self.primal(now, mean), mean
+        """P at the mean of the weights, which are kept even if the time is over before their value is known."""
+        mean = (now.t + 1) * now.v
+        mean -= now.u
+        mean /= now.t
+        now.best = self.flat(mean)
+        now.primal = self.value(now, mean, now.best)
         if not off_schedule:
             now.next_check = now.n_passes + 1 + now.n_passes // 2
         return {"n_mistakes": float(now.sums[N_MISTAKES])}

@@ -135,7 +135,7 @@ class SumRun(OracleRun[SumState]):
     def piece(self) -> int:
         """Examples between two questions whether to stop."""
         work = self.asked.work if isinstance(self.asked, GraphOracle) else 0.0
-        return max(1, int(2_000_000 / (1.0 + work))) if self.compiled else 1
+        return max(1, int(20_000_000 / (1.0 + work))) if self.compiled else 1
 
     def walker(self, now: SumState) -> Callable[[NDArray[np.int64]], None]:
         """What adds the planes of some examples to the sums."""
@@ -174,6 +174,13 @@ class SumRun(OracleRun[SumState]):
             return weights
         return self.asked.problem.flat_weights(*self.views(weights))
 
+    def value(self, now: SumState, weights: NDArray[np.float64], flat: NDArray[np.float64]) -> float:
+        """P of weights that are known as a sum and as flat weights; no planes are added up where the oracle is compiled."""
+        if not (isinstance(self.oracle, GraphOracle) and self.compiled):
+            return self.primal(now, flat)
+        now.n_oracle_calls += self.oracle.n_examples
+        return self.regulariser(flat) + self.mean(self.oracle.hinges(*self.views(weights), self.threads))
+
     def last(self, now: SumState) -> NDArray[np.float64]:
         """The weights after the last visit."""
         return now.v / (self.step * max(1.0, now.t + self.t0)) if self.step else now.v.copy()
@@ -205,6 +212,8 @@ class Subgradient(Solver):
     requires = ("max-oracle",)
     certificates = ("exact", "relaxed", "none")
     keeps = "a few vectors of weights, two numbers an example"
+    loss_tables = False
+    orders_columns = True
     paper = "Shalev-Shwartz, Singer, Srebro and Cotter 2011; Ratliff, Bagnell and Zinkevich 2007"
 
     def __init__(self, inference: str | Engine = "auto", t0: float | None = None, batch: int = 1) -> None:
@@ -243,14 +252,15 @@ class SubgradientRun(SumRun):
         """Values of the last iterate and of the average, and of the dual points that they belong to."""
         n, t = self.oracle.n_examples, now.t
         total = t * (t + 1) / 2.0 + t * self.t0
-        last, mean = self.flat(self.last(now)), self.flat(((t + 1) * now.v - now.u) / (self.lam * total))
-        self.bound(now, last, now.sums[L_SUM] / (t + self.t0), n * now.visits / (t + self.t0))
+        last, mean = self.last(now), ((t + 1) * now.v - now.u) / (self.lam * total)
+        flat_last, flat_mean = self.flat(last), self.flat(mean)
+        self.bound(now, flat_last, now.sums[L_SUM] / (t + self.t0), n * now.visits / (t + self.t0))
         ell = ((t + 1) * now.sums[L_SUM] - now.sums[L_TIMES]) / total
-        self.bound(now, mean, ell, n * ((t + 1) * now.visits - now.times) / total)
-        for w in (last, mean):
-            primal = self.primal(now, w)
+        self.bound(now, flat_mean, ell, n * ((t + 1) * now.visits - now.times) / total)
+        for w, flat in ((last, flat_last), (mean, flat_mean)):
+            primal = self.value(now, w, flat)
             if primal < now.primal:
-                now.primal, now.best = primal, w
+                now.primal, now.best = primal, flat
         if not off_schedule:
             now.next_check = now.n_passes + 1 + now.n_passes // 8
         return {}

@@ -20,10 +20,11 @@ from maxmargin.inference.graph_cut import OPEN, CutRoom, Network, polynomial, re
 from maxmargin.inference.trees import Schedule, TreeRoom, max_product_one
 from maxmargin.jit import Struct, inner, inner_overload
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.layout import Largest, joint_state
+from maxmargin.problems.layout import Largest, add_losses, expected_loss, joint_state
 from maxmargin.problems.statistics import (
     add_example,
     add_gram_times,
+    add_row_products,
     collect,
     plane_of_labels,
     project_example,
@@ -132,17 +133,19 @@ class Work(Struct):
     truth_v: NDArray[np.float64]
     truth_f: NDArray[np.float64]
     labels: NDArray[np.int32]
-    #: Weights, where the rows' Gram matrices are not kept.
+    #: Zeros where the rows' Gram matrices are not kept: columns of sparse features, or weights (`RowGrams.room`).
     t_v: NDArray[np.float64]
     t_f: NDArray[np.float64]
     #: What the oracle needs.
     room: Any
 
 
-def workspace(largest: Largest, room: Any = None, weights: tuple[Any, Any] | None = None, planes: int = 1) -> Work:
-    """Room for the largest example, and for some planes at a time; with `weights`, for two arrays of their shapes."""
+def workspace(
+    largest: Largest, room: Any = None, shapes: tuple[tuple[int, int], tuple[int, int]] | None = None, planes: int = 1
+) -> Work:
+    """Room for the largest example, for some planes at a time, and of the shapes that `RowGrams.room` asks for."""
     n, states, tables = 2 * largest.buffer, largest.states, largest.tables
-    t_v, t_f = (np.empty((0, 0)) if weights is None else np.empty(weights[side].shape) for side in range(2))
+    t_v, t_f = (np.zeros(shape) for shape in shapes or ((0, 0), (0, 0)))
     return Work(
         np.empty(n), np.empty(n), np.zeros(n), np.zeros(n), np.empty(2 * (largest.variables + tables), np.int32),
         np.empty(planes * n, np.int32), np.empty(planes * n), np.empty(states), np.empty(tables), np.empty(states),
@@ -158,19 +161,23 @@ def workspace(largest: Largest, room: Any = None, weights: tuple[Any, Any] | Non
 def gram_times_plane(batch: Any, grams: Any, work: Any, m: int, index: Any, value: Any, begin: int, end: int) -> None:
     """Write K times the plane of the entries from begin to end, in statistics coordinates, into work.u.
 
-    Where the rows' Gram matrices are not kept, the plane is written as weights, which are then projected onto the example.
+    Where the rows' Gram matrices are neither kept nor computed row by row, the plane is written as weights, which are then
+    projected onto the example.
     """
-    u, dense, start = work.u, work.tally, grams.start
+    u, dense, start, t_v, t_f = work.u, work.tally, grams.start, work.t_v, work.t_f
     u[:] = 0.0
-    if grams.kept:
+    if grams.kept or grams.by_row:
         s, half = batch.graphs.examples[m].structure, batch.factors.at
         middle = begin
         while middle < end and index[middle] < half:
             middle += 1
+        if grams.by_row:
+            add_row_products(batch.variables, m, s, index, value, begin, middle, t_v, u)
+            add_row_products(batch.factors, m, s, index, value, middle, end, t_f, u)
+            return
         add_gram_times(batch.variables, s, index, value, begin, middle, grams.values, start[m, 0], u)
         add_gram_times(batch.factors, s, index, value, middle, end, grams.values, start[m, 1], u)
         return
-    t_v, t_f = work.t_v, work.t_f
     t_v[:] = 0.0
     t_f[:] = 0.0
     for e in range(begin, end):
@@ -191,11 +198,8 @@ def fill_tables(batch: Any, m: int, z: Any, theta_v: Any, theta_f: Any) -> None:
 @inner
 def variable_tables(batch: Any, m: int, z: Any, theta_v: Any) -> None:
     """Loss-augmented scores of the variables of example m, from the beginning of theta_v."""
-    examples, losses = batch.graphs.examples, batch.graphs.losses
-    states = examples[m].states
-    side_tables(batch.variables, m, examples[m].structure, z, theta_v)
-    for k in range(examples[m + 1].states - states):
-        theta_v[k] += losses[states + k]
+    side_tables(batch.variables, m, batch.graphs.examples[m].structure, z, theta_v)
+    add_losses(batch.graphs, m, theta_v, 0)
 
 
 @inner
@@ -232,14 +236,9 @@ def marginals_plane(
     batch: Any, work: Any, m: int, mu_v: Any, mu_f: Any, index: Any, value: Any, begin: int
 ) -> tuple[int, float]:
     """The plane of marginals of example m, given from the beginnings of mu_v and mu_f, as `plane_of_labels` writes it."""
-    examples, losses, truth_v, truth_f, tally = (
-        batch.graphs.examples, batch.graphs.losses, work.truth_v, work.truth_f, work.tally,
-    )  # fmt: skip
-    s, states, ell = examples[m].structure, examples[m].states, 0.0
+    s, truth_v, truth_f, tally = batch.graphs.examples[m].structure, work.truth_v, work.truth_f, work.tally
+    ell = expected_loss(batch.graphs, m, mu_v)
     _mark_truth(batch, m, truth_v, truth_f, 1.0)
-    for k in range(examples[m + 1].states - states):
-        if mu_v[k] > 0.0:
-            ell += mu_v[k] * losses[states + k]
     ell += side_of_marginals(batch.variables, m, s, mu_v, truth_v, tally)
     ell += side_of_marginals(batch.factors, m, s, mu_f, truth_f, tally)
     _mark_truth(batch, m, truth_v, truth_f, 0.0)

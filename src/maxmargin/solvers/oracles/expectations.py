@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from maxmargin.jit import inner, kernel
-from maxmargin.problems.features import score_row
+from maxmargin.problems.features import entry, score_row
 
 
 @inner
@@ -35,7 +35,7 @@ def add_blocks(features: Any, row: int, out: Any, low: int, moved: Any, scale: f
         add_scaled(out[n + row, low:high], moved, scale)
     elif len(indptr) > 1:
         for k in range(indptr[row], indptr[row + 1]):
-            add_scaled(out[indices[k], low:high], moved, scale * data[k])
+            add_scaled(out[indices[k], low:high], moved, scale * entry(data, k))
     else:
         for column in range(dense.shape[1]):
             add_scaled(out[column, low:high], moved, scale * dense[row, column])

@@ -45,6 +45,8 @@ from maxmargin.solvers.planes.mean_plane import MeanPlane
 
 #: Most shards of a sum over all examples.
 _SHARDS = 16
+#: Shards of examples whose hinges are asked for: between two of them a run can be stopped.
+_HINGE_SHARDS = 64
 #: Entries of the planes that an engine outside compiled loops finds at a time.
 _ENTRIES = 1 << 20
 
@@ -203,6 +205,16 @@ class GraphOracle:
 
     def hinges(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
         """H_m(w) of all examples: exactly, or a bound from above if the engine has one, or else what it found."""
+        if self.compiled is not None:
+            out, compiled = np.empty(self.n_examples), self.compiled
+
+            def of_shard(begin: int, end: int) -> None:
+                with self.workspace() as work:
+                    find_hinges(self.problem.batch, w_v, w_f, compiled, work, begin, out[begin:end])
+
+            cuts = np.linspace(0, self.n_examples, min(_HINGE_SHARDS, self.n_examples) + 1).astype(int).tolist()
+            map_shards(of_shard, list(itertools.pairwise(cuts)), threads, pausing=True)
+            return out
         found = batches.predict(
             self.problem, self.problem.flat_weights(w_v, w_f), _Hinges(self.engine), threads, loss_augmented=True
         )
@@ -239,7 +251,7 @@ class _Hinges:
 
 def row_entries(features: Features) -> float:
     """Mean number of entries of a feature row."""
-    return len(features.arrays.data) / max(1, features.shape[0]) if features.sparse else float(features.shape[1])
+    return len(features.arrays.indices) / max(1, features.shape[0]) if features.sparse else float(features.shape[1])
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
@@ -269,6 +281,18 @@ def add_planes(
             for e in range(n):
                 change[index[e]] = 0.0
     return total
+
+
+@kernel
+def find_hinges(batch: Any, w_v: Any, w_f: Any, oracle: Any, work: Any, first: int, hinges: Any) -> None:
+    """Hinges of the examples from `first` on."""
+    z, index, value = work.z, work.index, work.value
+    for k in range(len(hinges)):
+        project_example(batch, first + k, w_v, w_f, z)
+        n, slope = find_plane(oracle, batch, work, k, first + k, index, value, 0)
+        for e in range(n):
+            slope -= value[e] * z[index[e]]
+        hinges[k] = max(slope, 0.0)
 
 
 @kernel

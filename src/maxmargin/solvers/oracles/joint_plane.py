@@ -306,6 +306,7 @@ def is_single(problem: FactorGraphs) -> bool:
         and len(problem.structures) == 1
         and problem.structures[0].variable_rows[0] == 0
         and len(a.variable_scores) == 0
+        and len(a.losses) > 0
         and not a.variable_fixed.any()
     )
 

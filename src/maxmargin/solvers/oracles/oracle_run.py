@@ -19,6 +19,9 @@ from maxmargin.solvers.core.result import Status
 from maxmargin.solvers.core.run import Run, State
 from maxmargin.solvers.oracles.max_oracle import MaxOracle
 
+#: Entries whose products are held at a time: fresh memory for all of them costs more than the product.
+_RANGE = 1 << 16
+
 S = TypeVar("S", bound=State)
 
 
@@ -106,7 +109,7 @@ class OracleRun(Run[S]):
 
 def dot(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     """Inner product, not by BLAS: its threads wait for each other longer than this takes, and their number may change the bits."""
-    return float(np.sum(a * b))
+    return float(sum(np.sum(a[k : k + _RANGE] * b[k : k + _RANGE]) for k in range(0, len(a), _RANGE)))
 
 
 def earlier_of(now: S, earlier: Any, names: tuple[str, ...]) -> S:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.features import add_row, score_row
+from maxmargin.problems.features import add_row, entry, score_row
 from maxmargin.problems.statistics import project_example
 from maxmargin.solvers.oracles.compiled import Given, find_plane
 from maxmargin.solvers.planes.arena import keep_plane
@@ -122,7 +122,7 @@ def row_times_block(features: Any, row: int, weights: Any, block: int) -> float:
     total = 0.0
     if len(indptr) > 1:
         for q in range(indptr[row], indptr[row + 1]):
-            total += data[q] * weights[indices[q], block]
+            total += entry(data, q) * weights[indices[q], block]
     else:
         for column in range(dense.shape[1]):
             total += dense[row, column] * weights[column, block]
@@ -190,7 +190,7 @@ def add_planes(batch: Any, cache: Any, picks: Any, out_v: Any, out_f: Any, low: 
                 if len(indptr) > 1:
                     for q in range(indptr[row], indptr[row + 1]):
                         if low <= indices[q] < high:
-                            out_v[indices[q], block] += scale * data[q]
+                            out_v[indices[q], block] += scale * entry(data, q)
                 else:
                     for column in range(low, high):
                         out_v[column, block] += scale * dense[row, column]
@@ -209,7 +209,7 @@ def write_row(features: Any, row: int, step: int, base: int, scale: float, at: i
         if len(indices) > 0:
             for q in range(indptr[row], indptr[row + 1]):
                 indices[at + q - indptr[row]] = base + columns[q] * step
-                values[at + q - indptr[row]] = scale * data[q]
+                values[at + q - indptr[row]] = scale * entry(data, q)
         return int(at + indptr[row + 1] - indptr[row])
     for column in range(dense.shape[1]):
         if dense[row, column] != 0.0:

@@ -52,6 +52,7 @@ class SlackOracle(GraphOracle):
 
     def __init__(self, problem: FactorGraphs, chosen: str | Engine = "auto", loss_augmented: bool = True) -> None:
         few = not problem.has_structured and bool(joint_states(problem).max() <= _FEW)
+        problem = problem.with_loss_tables()
         left_open = isinstance(chosen, str) and chosen == "auto"
         #: What a wrong variable of each example costs (M,), if it is searched by the number of those.
         self.cost = costs(problem) if by_count.refusal(problem) is None else None
