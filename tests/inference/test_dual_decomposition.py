@@ -388,3 +388,24 @@ def test_the_contract():
     assert engine.refusal(graphs) is None
     with pytest.raises(OptionError, match=r"not marginals"):
         engine.marginals(graphs, graphs.scores(np.zeros(graphs.n_weights)))
+
+
+@given(seed=seeds, smoothing=st.sampled_from([0, 6]))
+@some
+def test_pairs_whose_unequal_states_score_the_same(seed, smoothing):
+    rng = np.random.default_rng(seed)
+    n_states = int(rng.integers(4, 6))
+    graphs = graph(5, n_states, [(0, 1), (1, 2), (3, 2), (0, 3), (4, 1)])
+    unequal = np.where(rng.random(5) < 0.2, 0.0, rng.normal(size=5))[:, None, None]
+    tables = np.where(np.eye(n_states, dtype=bool), 2 * rng.normal(size=(5, n_states))[:, :, None], unequal)
+    if seed % 3 == 0:
+        # One that is not of the kind, and forbidden states, which are.
+        tables[1] = rng.normal(size=(n_states, n_states))
+        tables[2][~np.eye(n_states, dtype=bool)] = -INF
+        tables[3, 0, 0] = -INF
+    scores = Scores(rng.normal(size=5 * n_states), tables.ravel())
+    check(graphs, scores, DualDecomposition(smoothing=smoothing))
+    # A difference too small to count leaves nothing but general tables, and must change as little.
+    other = Scores(scores.variables, tables.ravel() * (1.0 + 1e-13 * rng.random(tables.size)))
+    one, two = (DualDecomposition(smoothing=0, max_rounds=5).maximise(graphs, s) for s in (scores, other))
+    np.testing.assert_allclose(one.bounds, two.bounds, rtol=1e-9, atol=1e-9)

@@ -22,6 +22,8 @@ from maxmargin.problems.templates import TABLE
 #: of states, its message and its stride.
 ROW = record_type("kind", "earlier", "later", "other", "other_states", "other_delta", "other_stride")
 SINGLE, PAIR, WIDE, STRUCTURED = range(4)
+#: States of a pair from which on it pays to see that all unequal ones score the same.
+POTTS = 4
 #: Sums below this are too small for their logarithms to be trusted.
 TINY = 1e-290
 
@@ -60,6 +62,8 @@ class Room(Struct):
     #: Tables as exponentials, and the largest entry of each, at the first message of its factor.
     soft: NDArray[np.float64]
     most: NDArray[np.float64]
+    #: What all unequal states of a pair score, where they score the same, else NaN; at the first message of its factor.
+    unequal: NDArray[np.float64]
     #: A table; of structured factors a number per state of the scope, scratch and labels.
     table: NDArray[np.float64]
     unary: NDArray[np.float64]
@@ -77,9 +81,9 @@ class Room(Struct):
         n, messages = largest.states, largest.deltas
         return cls(
             np.empty(n), np.empty(messages), np.empty(messages), np.empty(n), np.empty(n), np.empty(n),
-            np.empty(largest.tables), np.empty(messages), np.empty(largest.table), np.empty(largest.slots),
-            np.empty(largest.slots), np.empty(size), np.empty(size, np.int64), np.empty(largest.slots, np.int32),
-            np.empty(largest.variables, np.int32),
+            np.empty(largest.tables), np.empty(messages), np.empty(messages), np.empty(largest.table),
+            np.empty(largest.slots), np.empty(largest.slots), np.empty(size), np.empty(size, np.int64),
+            np.empty(largest.slots, np.int32), np.empty(largest.variables, np.int32),
         )  # fmt: skip
 
 
@@ -150,12 +154,32 @@ def start(task: Any, room: Any, m: int) -> tuple[float, float]:
             for k in range(n_states):
                 lam[incident[q].delta + k] = 0.0 if theta[state + k] > -np.inf else -np.inf
     for c in range(f0, f1):
-        at, entries = tables + factors[c].table, kinds[factors[c].template].entries
+        t = factors[c].template
+        at, entries = tables + factors[c].table, kinds[t].entries
         entropy += np.log(entries)
         for y in range(at, at + entries):
             if f_scores[y] > -np.inf:
                 size = max(size, abs(f_scores[y]))
+        if kinds[t].arity == 2 and kinds[t].kind == TABLE:
+            room.unequal[factors[c].delta] = _score_of_unequal(
+                f_scores, at, kinds[t].entries, g.slots[kinds[t].slots].states
+            )
     return size, entropy
+
+
+@inner
+def _score_of_unequal(f_scores: Any, at: int, entries: int, n_states: int) -> float:
+    """What all unequal states of a pair score if they score the same and are many; else NaN."""
+    if n_states < POTTS or entries != n_states * n_states:
+        return np.nan
+    # Row by row, between two entries of the diagonal there are n_states unequal ones.
+    score = f_scores[at + 1]
+    for k in range(n_states - 1):
+        first = at + k * (n_states + 1) + 1
+        for y in range(first, first + n_states):
+            if f_scores[y] != score:
+                return np.nan
+    return float(score)
 
 
 @inner
@@ -233,7 +257,10 @@ def message(task: Any, room: Any, q: int, n_states: int, tables: int, f0: int) -
         _wide_message(task, room, q, n_states, tables, f0)
         return
     other, n_other, stride = rows[q].other_delta, rows[q].other_states, incident[q].stride
-    if n_states == 2 and n_other == 2:
+    unequal = room.unequal[min(to, other)]
+    if unequal == unequal:
+        _potts_message(f_scores, at, unequal, lam, other, heard, to, n_states)
+    elif n_states == 2 and n_other == 2:
         zero, one = lam[other], lam[other + 1]
         heard[to] = max(f_scores[at] + zero, f_scores[at + 3 - stride] + one)
         heard[to + 1] = max(f_scores[at + stride] + zero, f_scores[at + 3] + one)
@@ -241,6 +268,23 @@ def message(task: Any, room: Any, q: int, n_states: int, tables: int, f0: int) -
         max_columns(f_scores[at : at + n_states * n_other], lam[other : other + n_other], heard[to : to + n_states])
     else:
         max_rows(f_scores[at : at + n_states * n_other], lam[other : other + n_other], heard[to : to + n_states])
+
+
+@inner
+def _potts_message(
+    f_scores: Any, at: int, unequal: float, lam: Any, other: int, heard: Any, to: int, n_states: int
+) -> None:
+    """The same of a pair whose unequal states all score the same: the best other state is the same for all but one."""
+    best, second = -1, -np.inf
+    top = -np.inf
+    for k in range(n_states):
+        if lam[other + k] > top or best < 0:
+            best, top, second = k, lam[other + k], top
+        elif lam[other + k] > second:
+            second = lam[other + k]
+    for k in range(n_states):
+        away = second if k == best else top
+        heard[to + k] = max(f_scores[at + k * (n_states + 1)] + lam[other + k], unequal + away)
 
 
 @inner

@@ -2,7 +2,7 @@
 and the seconds that it took.
 """
 
-from .decorators import inner, inner_overload, kernel
+from .decorators import inner, inner_overload, kernel, reordering
 from .folder import describe_cache
 from .records import record_type, records
 from .stopwatch import announce_compilation, clock, compile_seconds, silence
@@ -19,5 +19,6 @@ __all__ = [
     "kernel",
     "record_type",
     "records",
+    "reordering",
     "silence",
 ]

@@ -1,7 +1,8 @@
 """The decorators of compiled code.
 
-`kernel` is for functions called from Python, `inner` for functions called only by kernels, and `inner_overload` for those that
-depend on the type of an argument. Division follows IEEE rules, as in NumPy.
+`kernel` is for functions called from Python, `inner` for functions called only by kernels, `reordering` for those of them whose
+sums may be taken in any order, and `inner_overload` for those that depend on the type of an argument. Division follows IEEE
+rules, as in NumPy.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ def kernel(function: Callable[..., Any]) -> Any:
 def inner(function: Callable[..., Any]) -> Any:
     """Compile a function that only kernels call: Python must not, there is nothing that it could enter."""
     return _compiled(function, **_INNER)
+
+
+def reordering(function: Callable[..., Any]) -> Any:
+    """As `inner`, for a function whose sums may be taken in any order: then several are made at a time."""
+    return _compiled(function, fastmath={"reassoc", "contract", "nsz"}, **_INNER)
 
 
 def inner_overload(function: Callable[..., Any]) -> Any:

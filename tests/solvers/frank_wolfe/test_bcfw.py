@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -204,3 +206,46 @@ def test_a_relaxed_state_certifies_nothing_exact():
         exact = solver("exhaustive").solve(problem, 3.0, max_passes=5)
         # A labeling is a vertex of the relaxation, so this way round is fine.
         assert solver("graph_cut").solve(problem, 3.0, state=exact.state, max_passes=5).certificate == "relaxed"
+
+
+def dense_rows_always(monkeypatch):
+    monkeypatch.setattr("maxmargin.solvers.frank_wolfe.cached_visits._LEAST", 0.0)
+
+
+@pytest.mark.parametrize("engine", ["exhaustive", "auto"])
+def test_visits_with_dense_rows_close_the_gap(monkeypatch, engine):
+    dense_rows_always(monkeypatch)
+    for seed in range(12):
+        problem, C = problem_of(seed, sparse=False, **({"kind": "forest"} if engine == "auto" else {}))
+        solver = BCFW(engine)
+        assert solver.make_run(problem, 1.0, 0, 1).rows is not None
+        check(solver.solve(problem, C, tol=1e-4, max_passes=20_000), exact_optimum(problem, C), seed, 1e-4)
+
+
+def test_visits_with_dense_rows_do_what_others_do(monkeypatch):
+    dense_rows_always(monkeypatch)
+    for seed in range(20):
+        problem, C = problem_of(seed, n_examples=6, max_variables=6, sparse=False)
+        state = BCFW("exhaustive").solve(problem, C, tol=0.0, max_passes=4).state
+        run = BCFW("exhaustive").make_run(problem, 1.0 / C, 0, 1)
+        order = np.random.default_rng(seed).integers(problem.n_examples, size=30)
+        # Masses elsewhere than where the last visits left them.
+        state.store.shrink(0.5)
+        state.w_v[:], state.w_f[:] = run.dual_point(state)[1:]
+        found = []
+        for rows in (run.rows, None):
+            now = replace(state, w_v=state.w_v.copy(), w_f=state.w_f.copy(), store=state.store._copy())
+            run.rows, counts = rows, np.zeros(3, np.int64)
+            gain = run.visit(now, order, run.resting._replace(ask=False, steps=100), counts)
+            linear, *w = run.dual_point(now)
+            np.testing.assert_allclose(now.w_v, w[0], atol=1e-9)
+            np.testing.assert_allclose(now.w_f, w[1], atol=1e-9)
+            found.append((gain, linear, *w, counts))
+        for one, other in zip(*found, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9)
+
+
+def test_rows_that_were_given_sparse_stay_so(monkeypatch):
+    dense_rows_always(monkeypatch)
+    problem, _ = problem_of(3, sparse=True)
+    assert BCFW().make_run(problem, 1.0, 0, 1).rows is None

@@ -353,3 +353,19 @@ def test_engines_that_remember_are_asked_in_order():
     graphs = chain_problem([rng.normal(size=(t, 2)) for t in lengths], [rng.integers(0, 2, t) for t in lengths], 2)
     assert joint_oracle(graphs, "linear_program").sequential
     assert not joint_oracle(graphs, "trees").sequential
+
+
+def test_scores_of_all_rows_recall_the_same_planes(monkeypatch):
+    for seed in range(12):
+        problem, _ = problem_of(seed)
+        oracle, rng, found = GraphJointOracle(problem, "exhaustive"), np.random.default_rng(seed), []
+        cache = oracle.cache(4)
+        for now in range(5):
+            _, cache = oracle.find(rng.normal(size=oracle.size), cache, 1, now)
+        u = rng.normal(size=oracle.size)
+        for most in (0.0, np.inf):
+            monkeypatch.setattr("maxmargin.solvers.oracles.joint_plane._MANY", most)
+            found.append(oracle.recall(u, cache, 1, 9))
+        one, other = found
+        np.testing.assert_allclose(one.hinges, other.hinges, rtol=1e-9, atol=1e-12)
+        assert np.isclose(one.ell, other.ell)

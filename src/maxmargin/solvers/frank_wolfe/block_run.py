@@ -33,6 +33,9 @@ from maxmargin.solvers.planes.arena import (
 
 #: Passes between two moves of the proximal term's centre.
 _CENTRE_PASSES = 2
+#: Operations between two questions whether to stop; batches of a pass, at most, for an engine outside the compiled loop: each
+#: batch costs some milliseconds beside its answers.
+_PIECE, _BATCHES = 20_000_000, 24
 #: Entries of the planes that a check finds at a time.
 _SHARD_ENTRIES = 1 << 22
 
@@ -162,9 +165,9 @@ class BlockRun(ProximalRun[B]):
         """Visit the examples in order, in pieces that can be interrupted; returns the gain and the cost."""
         counts, gain = np.zeros(3, np.int64), 0.0
         rules = Rules(self.scale, *self.acceptance(now), INNER, STEPS if self.corrective else 1, ask)
-        size = max(1, int(20_000_000 / (1.0 + self.oracle.work)))
+        size = max(1, int(_PIECE / (1.0 + (self.oracle.work if ask else self.oracle.projection_work))))
         if ask and self.oracle.compiled is None:
-            size = self.solver.batch
+            size = max(self.solver.batch, len(order) // _BATCHES)
         for first in range(0, len(order), size):
             gain += self.visit(now, order[first : first + size], rules, counts)
             if stop():
@@ -211,15 +214,15 @@ class BlockRun(ProximalRun[B]):
             w += np.multiply(r, share, out=self.spare(r))
         # What the oracle finds here the passes go on with, so it counts as theirs.
         asking = jit.clock()
-        self.refresh_gaps(now, np.arange(self.problem.n_examples))
+        bounds = self.refresh_gaps(now, np.arange(self.problem.n_examples))
         asking = jit.clock() - asking
         now.seconds += asking
         best = now.w_v, now.w_f
         # A block's gap is its hinge minus the mean slope of its planes, and those add up to this.
         slopes = linear - self.lam * self.problem.inner(best, (r_v, r_f))
         primal = self.regulariser(*best) + slopes + self.mean(now.gaps)
-        if self.oracle.bounds:
-            primal = self.primal(now.w_v, now.w_f)
+        if bounds is not None:
+            primal = self.regulariser(*best) + self.mean(bounds)
         if self.solver.averaging:
             mean = self.primal(now.mean_v, now.mean_f)
             if mean < primal:
@@ -232,21 +235,28 @@ class BlockRun(ProximalRun[B]):
         now.monitor_seconds += jit.clock() - clock - asking
         now.write_line(block_gap=self.mean(now.gaps), **self.line(now))
 
-    def refresh_gaps(self, now: B, examples: NDArray[np.int64]) -> None:
-        """Find the planes of largest slope of these examples, in threads, and keep them and their gaps, without a step."""
+    def refresh_gaps(self, now: B, examples: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """Find the planes of largest slope of these examples, in threads, and keep them and their gaps, without a step.
+
+        Returns bounds on their hinges where the oracle has such.
+        """
         counts, n = np.zeros(3, np.int64), len(examples)
         size = max(1, min(-(-n // 16), int(_SHARD_ENTRIES / (2 * self.half + 1))))
         shards = [(first, min(first + size, n)) for first in range(0, n, size)]
+        bounds = np.empty(n) if self.oracle.bounds else None
         for k in range(0, len(shards), 16):
             found = map_shards(
-                lambda begin, end: self.oracle.most_violated(now.w_v, now.w_f, examples[begin:end]),
+                lambda begin, end: self.oracle.answer(now.w_v, now.w_f, examples[begin:end]),
                 shards[k : k + 16],
                 self.threads,
                 pausing=True,
             )
-            for (begin, end), planes in zip(shards[k : k + 16], found, strict=True):
+            for (begin, end), (planes, above) in zip(shards[k : k + 16], found, strict=True):
                 self.visit_with(self.oracle.with_given(planes), now, examples[begin:end], self.resting, counts)
+                if bounds is not None:
+                    bounds[begin:end] = above
         self.count(now, counts)
+        return bounds
 
     def line(self, now: B) -> dict[str, float]:
         """What else goes into the history."""

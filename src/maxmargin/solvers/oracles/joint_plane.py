@@ -33,7 +33,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from maxmargin.inference import Engine
-from maxmargin.parallel.threads import map_shards
+from maxmargin.parallel.threads import map_shards, run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import Features, KernelFeatures
 from maxmargin.problems.python_problem import PythonProblem
@@ -58,6 +58,8 @@ from maxmargin.solvers.planes.vectors import erase, nonzeros
 
 #: Shards of examples: so many that the last ones do not leave a thread waiting for long.
 _SHARDS = 32
+#: Scores of all rows are made at once if there are at most so many for an entry of a kept plane.
+_MANY = 2.0
 #: Examples that an oracle outside compiled code is asked about at a time.
 _BATCH = 256
 
@@ -141,7 +143,7 @@ class JointOracle:
     def recall(self, u: NDArray[np.float64], cache: Arena, threads: int, now: int) -> MeanPlane:
         """The best plane that the cache has for u."""
         turn = Turn.of(self.n_examples, now)
-        map_shards(lambda begin, end: self.pick(u, cache, begin, end, turn), self.shards, threads)
+        self.pick(u, cache, turn, threads)
         return self.joint(cache, turn, threads)
 
     def joint(self, cache: Arena, turn: Turn, threads: int) -> MeanPlane:
@@ -167,9 +169,9 @@ class JointOracle:
                 break
         return first
 
-    def pick(self, u: NDArray[np.float64], cache: Arena, begin: int, end: int, turn: Turn) -> None:
-        """Pick the best cached plane of some examples."""
-        recall_rows(cache, u, begin, end, turn)
+    def pick(self, u: NDArray[np.float64], cache: Arena, turn: Turn, threads: int) -> None:
+        """Pick the best cached plane of every example."""
+        run_shards(lambda begin, end: recall_rows(cache, u, begin, end, turn), self.n_examples, threads)
 
     def add(self, cache: Arena, picks: NDArray[np.int32], out: NDArray[np.float64], threads: int) -> float:
         """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""
@@ -242,9 +244,16 @@ class GraphJointOracle(JointOracle):
                 break
         return first
 
-    def pick(self, u: NDArray[np.float64], cache: Arena, begin: int, end: int, turn: Turn) -> None:
-        """Pick the best cached plane of some examples."""
-        recall(self.problem.batch, *self.split(u), cache, begin, end, turn)
+    def pick(self, u: NDArray[np.float64], cache: Arena, turn: Turn, threads: int) -> None:
+        """Pick the best cached plane of every example."""
+        w, features = self.split(u), (self.problem.variable_features, self.problem.factor_features)
+        # Where the planes have many entries, a product of matrices gives all scores in less time than one after the other.
+        n_scores = sum(x.shape[0] * one.shape[1] for x, one in zip(features, w, strict=True))
+        scored = n_scores <= _MANY * int(cache.filled.sum() - cache.segment[:-1].sum())
+        if scored:
+            w = features[0].matrix() @ w[0], features[1].matrix() @ w[1]
+        batch = self.problem.batch
+        run_shards(lambda begin, end: recall(batch, *w, scored, cache, begin, end, turn), self.n_examples, threads)
 
     def add(self, cache: Arena, picks: NDArray[np.int32], out: NDArray[np.float64], threads: int) -> float:
         """Add weight_m psi_m of the planes picked to out; returns the sum of weight_m ell_m."""

@@ -130,8 +130,11 @@ def row_times_block(features: Any, row: int, weights: Any, block: int) -> float:
 
 
 @kernel
-def recall(batch: Any, w_v: Any, w_f: Any, cache: Any, begin: int, end: int, turn: Any) -> None:
-    """Pick the best cached plane of the examples from begin to end."""
+def recall(batch: Any, w_v: Any, w_f: Any, scored: bool, cache: Any, begin: int, end: int, turn: Any) -> None:
+    """Pick the best cached plane of the examples from begin to end.
+
+    Where `scored`, w_v and w_f are not weights but scores: of every feature row in every block.
+    """
     v_side, f_side, examples = batch.variables, batch.factors, batch.graphs.examples
     v_groups, f_groups, half = v_side.groups, f_side.groups, f_side.at
     picks, hinges, now = turn.picks, turn.hinges, turn.now
@@ -149,14 +152,14 @@ def recall(batch: Any, w_v: Any, w_f: Any, cache: Any, begin: int, end: int, tur
                     if i < half:
                         v = group_of(v_side, i, v)
                         row, block = v_side.first_row[m] + v_groups[v].row, i - v_groups[v].at + v_groups[v].block
-                        z[i] = row_times_block(v_side.features, row, w_v, block)
+                        z[i] = w_v[row, block] if scored else row_times_block(v_side.features, row, w_v, block)
                     else:
                         f = group_of(f_side, i - half, f)
                         row, block = (
                             f_side.first_row[m] + f_groups[f].row,
                             i - half - f_groups[f].at + f_groups[f].block,
                         )
-                        z[i] = row_times_block(f_side.features, row, w_f, block)
+                        z[i] = w_f[row, block] if scored else row_times_block(f_side.features, row, w_f, block)
                 slope -= value[e] * z[i]
             if slope > top:
                 best, top = a - first, slope
