@@ -18,6 +18,7 @@ import numbers
 import os
 import warnings
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -283,12 +284,12 @@ class StructuredEstimator(BaseEstimator):
         if blocks and left_open:
             chosen = "one-slack"
         solver = make_solver(chosen, problem, self.objective, self.inference)
-        name = getattr(solver, "name", repr(solver))
         if isinstance(rows, KernelFeatures) and not (
             getattr(solver, "kernel_blocks", False) or (not blocks and getattr(solver, "kernels", False))
         ):
             raise OptionError(
-                f"The solver {name} needs features, of which a kernel has none; use {_quoted(('auto', *KERNEL_SOLVERS))}, "
+                f"The solver {getattr(solver, 'name', repr(solver))} needs features, of which a kernel has none; use "
+                f"{_quoted(('auto', *KERNEL_SOLVERS))}, "
                 'or kernel="linear", or n_basis=500 or so, which makes features of a kernel.'
             )
         if blocks and left_open:
@@ -315,9 +316,16 @@ def shared(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: given[name] for name in _SHARED}
 
 
+@lru_cache
+def _parameter_names(kind: Any) -> tuple[str, ...]:
+    """The parameters of a constructor: scikit-learn reads its signature every time, which takes longer than all checks."""
+    return tuple(kind._get_param_names())
+
+
 def check_parameters(estimator: StructuredEstimator) -> None:
     """Refuse a parameter that cannot be, in a sentence that says what can."""
-    p: Mapping[str, Any] = estimator.get_params(deep=False)
+    kind: Any = type(estimator)
+    p: Mapping[str, Any] = {name: getattr(estimator, name) for name in _parameter_names(kind)}
     # Whole numbers of Python's have no limit; those that are no float are no parameter, and their digits fill pages.
     for name, value in p.items():
         if name != "random_state" and isinstance(value, int) and abs(value) >= 2**63:
@@ -500,7 +508,8 @@ def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine 
             # Rows of a kernel whose matrix is not held have no scores of their own.
             estimator.temperature_ = 1.0
         elif choice.temperature is None:
-            some = problem.take(np.arange(0, problem.n_examples, -(-problem.n_examples // SOME)))
+            every = -(-problem.n_examples // SOME)
+            some = problem if every == 1 else problem.take(np.arange(0, problem.n_examples, every))
             estimator.temperature_ = fit_temperature(some, some.scores(estimator.result_.weights))
 
 

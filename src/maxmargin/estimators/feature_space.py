@@ -86,7 +86,7 @@ def training_rows(estimator: Any, features: Features, blocks: bool | None = None
         be too large. A matrix that is precomputed is there whole already.
     """
     if is_linear(estimator):
-        return with_constant(features) if estimator.fit_intercept else features
+        return features.with_constant() if estimator.fit_intercept else features
     precomputed = estimator.kernel == "precomputed"
     if precomputed and features.shape[0] != _rows(estimator, features).shape[1]:
         raise DataError(
@@ -167,15 +167,6 @@ def _basis_features(estimator: Any, features: Features) -> BasisFeatures:
     return BasisFeatures(matrix, vectors, rows, mapping, max(residual, 0.0), f"the coordinates by {name}")
 
 
-def with_constant(features: Features) -> Features:
-    """The features and a last column of ones; CSR stays CSR, float32 stays float32."""
-    matrix = features.matrix()
-    ones = np.ones((features.shape[0], 1), matrix.dtype)
-    if features.sparse:
-        return Features(sp.hstack([matrix, sp.csr_array(ones)], format="csr"), features.name)
-    return Features(np.hstack([matrix, ones]), features.name)
-
-
 def keep_support(estimator: Any, features: Features, problem: FactorGraphs) -> None:
     """After training, keep the basis, or the rows that any block of weights makes use of."""
     for name in _OF_KERNELS:
@@ -238,7 +229,7 @@ def name_blocks(estimator: Any, n_blocks: int) -> NDArray[np.float64]:
 def prediction_rows(estimator: Any, features: Features) -> Features:
     """The rows that a problem to predict sees; `prediction_weights` has the weights that go with them."""
     if is_linear(estimator):
-        return with_constant(features) if estimator.fit_intercept else features
+        return features.with_constant() if estimator.fit_intercept else features
     return Features(block_scores(estimator, features), f"the scores by the kernel {_name(estimator)}")
 
 

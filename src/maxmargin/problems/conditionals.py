@@ -25,6 +25,8 @@ _RANGE = 100.0
 def conditional_scores(graphs: FactorGraphs, scores: Scores, labels: NDArray[np.int32]) -> NDArray[np.float64]:
     """Score of each state of each variable given the labels of all others, in *states* coordinates."""
     a, out = graphs.arrays, np.array(scores.variables, np.float64)
+    if not graphs.factor_templates:
+        return out
     starts = graphs.state_starts()
     n_factors = np.diff(graphs.example_factors)
     example = np.repeat(np.arange(graphs.n_examples), n_factors)

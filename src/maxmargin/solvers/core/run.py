@@ -79,6 +79,8 @@ class Run(ABC, Generic[S]):
     certificate = "none"
     #: The gap that is asked for, by which some steps choose their precision.
     tol = 0.0
+    #: The passes that are allowed, for runs that make several at a time.
+    max_passes = 2**62
     #: What went wrong, in sentences; and with the last checkpoint.
     message = ""
     unsaved = ""

@@ -137,7 +137,7 @@ class Solver(ABC):
         check_fit(self, problem)
         self.check_options(problem)
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
-        run.tol = tol
+        run.tol, run.max_passes = tol, max_passes
         talk: Monitor = monitor or Silent()
         file = Checkpoint(run, checkpoint, {**self.options(), "C": C, "seed": run.seed})
         now = file.state()
