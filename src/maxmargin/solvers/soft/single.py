@@ -258,10 +258,17 @@ def _score(batch: Any, w: Any, m: int, buffer: Any, theta: Any) -> None:
 
 
 @kernel
-def measure_singles(batch: Any, w: Any, point: Any, begin: int, end: int, hinges: Any) -> None:
+def measure_singles(batch: Any, w: Any, point: Any, binary: bool, begin: int, end: int, hinges: Any) -> None:
     """Hinges of examples begin to end - 1, into hinges[begin:end], and their gaps."""
     labels, mu, gaps, n_states = batch.graphs.labels, point.mu, point.gap, len(batch.graphs.variable_block)
     buffer, theta = np.empty(w.shape[1]), np.empty(n_states)
+    if binary:
+        features, losses = batch.variables.features, batch.graphs.losses
+        for m in range(begin, end):
+            slope = losses[2 * m + 1] - losses[2 * m] + row_times_block(features, m, w, 0)
+            gaps[m] = mu[2 * m] * slope if slope > 0.0 else -mu[2 * m + 1] * slope
+            hinges[m] = max(slope, 0.0) if labels[m] == 0 else max(-slope, 0.0)
+        return
     for m in range(begin, end):
         _score(batch, w, m, buffer, theta)
         high, gap = -np.inf, 0.0

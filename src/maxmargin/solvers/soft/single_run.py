@@ -49,8 +49,8 @@ from maxmargin.solvers.soft.single import (
 #: than two states; at most so many times. (Letters, C / n = 0.1: 11 visits an example, 20 without the second factor. Reuters,
 #: C / n = 10: 11 visits; beyond 6 times lam, the centre overshoots, and 15 are needed.)
 _MANY_STATES, _STRONGEST = 3.3, 9.0
-#: Passes between two moves of the centre, and before the first check.
-_CENTRE_PASSES = 3
+#: Passes between two moves of the centre, and before the first check, unless one is due.
+_CENTRE_PASSES, _FIRST_CHECK = 3, 6
 #: A check is due when the gap that passes see is this share of the last check's.
 _DROP = 0.1
 #: Of tol, what the passes must see to call for a check: at first, by how much less after such a check failed, and at least.
@@ -67,7 +67,7 @@ class SingleState(ProximalState):
     """All that a run needs to go on."""
 
     point: Singles
-    next_check: int = field(default=_CENTRE_PASSES, kw_only=True)
+    next_check: int = field(default=_FIRST_CHECK, kw_only=True)
     #: The gap at the weights of the last check; see `_TRUST` and `_LEAVE_OUT`.
     last_gap: float = field(default=0.0, kw_only=True)
     trust: float = field(default=_TRUST, kw_only=True)
@@ -171,7 +171,11 @@ class SingleRun(ProximalRun[SingleState]):
         clock = jit.clock()
         point, n = now.point, self.problem.n_examples
         hinges = np.empty(n)
-        run_shards(lambda begin, end: measure_singles(self.batch, now.w_v, point, begin, end, hinges), n, self.threads)
+        run_shards(
+            lambda begin, end: measure_singles(self.batch, now.w_v, point, self.binary, begin, end, hinges),
+            n,
+            self.threads,
+        )
         primal = self.regulariser(now.w_v, now.w_f) + self.mean(hinges)
         missed, gap = activate(self.batch, point) if self.leaves_out else (0.0, self.mean(point.gap))
         linear, share = float(single_linear(self.batch, point.mu)), self.lam / self.step_lam
