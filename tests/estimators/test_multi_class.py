@@ -10,6 +10,7 @@ from sklearn.svm import LinearSVC
 
 import maxmargin as mm
 from maxmargin.errors import DataError
+from maxmargin.estimators import labels
 from maxmargin.problems import multi_class_problem
 from reference.enumerated_program import exact_optimum
 from reference.quadratic_program import optimum
@@ -181,3 +182,25 @@ def test_probabilities_of_the_log_objective():
     expected = scipy.special.softmax(X @ best.x.reshape(3, 3).T, axis=1)
     np.testing.assert_allclose(model.predict_proba(X), expected, atol=2e-3)
     assert model.temperature_ == 1.0
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.float64, object, str])
+def test_classes_and_states_are_the_same_whatever_holds_the_labels(dtype):
+    y = (
+        np.random.default_rng(0).integers(2, size=50)
+        if dtype is bool
+        else np.random.default_rng(0).integers(3, 9, size=50)
+    )
+    column = y.astype(dtype)
+    classes, states = labels.classes_and_states(column, "A test")
+    expected = labels.distinct(column.tolist())
+    assert classes.dtype == expected.dtype
+    np.testing.assert_array_equal(classes, expected)
+    np.testing.assert_array_equal(states, labels.states_of(column.tolist(), expected))
+    assert states.dtype == np.int32
+
+
+def test_labels_that_are_far_apart_are_classes_too():
+    classes, states = labels.classes_and_states(np.array([-(2**62), 2**62, 5, 5]), "A test")
+    assert classes.tolist() == [-(2**62), 5, 2**62]
+    assert states.tolist() == [0, 2, 1, 1]

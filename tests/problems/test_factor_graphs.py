@@ -440,3 +440,24 @@ def test_one_example_is_enough():
 
 def test_sample_weights_are_scaled_to_mean_one():
     np.testing.assert_allclose(build(weights=[1.0, 3.0]).arrays.weight, [0.5, 1.5])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("form", [np.array, sp.csr_array])
+def test_a_constant_column_is_added_as_if_it_had_been_given(form, dtype):
+    x = np.random.default_rng(0).normal(size=(7, 4)).astype(dtype)
+    x[x < 0.2] = 0.0
+    x[3] = 0.0
+    made = Features(form(x)).with_constant()
+    given = Features(form(np.hstack([x, np.ones((7, 1), dtype)])))
+    assert made.shape == given.shape
+    for one, other in zip(made.arrays, given.arrays, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+def test_ranges_of_columns_count_the_zeros_that_are_not_held():
+    x = np.array([[1.0, 0.0, -2.0, 3.0, 0.0], [2.0, 5.0, 0.0, 4.0, 0.0]])
+    low, high = Features(sp.csr_array(x)).column_ranges()
+    np.testing.assert_array_equal(low, x.min(axis=0))
+    np.testing.assert_array_equal(high, x.max(axis=0))

@@ -281,12 +281,12 @@ class StructuredEstimator(BaseEstimator):
         if blocks and left_open:
             chosen = "one-slack"
         solver = make_solver(chosen, problem, self.objective, self.inference)
-        name = getattr(solver, "name", repr(solver))
         if isinstance(rows, KernelFeatures) and not (
             getattr(solver, "kernel_blocks", False) or (not blocks and getattr(solver, "kernels", False))
         ):
             raise OptionError(
-                f"The solver {name} needs features, of which a kernel has none; use {quoted(('auto', *KERNEL_SOLVERS))}, "
+                f"The solver {getattr(solver, 'name', repr(solver))} needs features, of which a kernel has none; use "
+                f"{quoted(('auto', *KERNEL_SOLVERS))}, "
                 'or kernel="linear", or n_basis=500 or so, which makes features of a kernel.'
             )
         if blocks and left_open:

@@ -26,6 +26,9 @@ from maxmargin.errors import DataError, OptionError, did_you_mean
 from maxmargin.problems.factor_graphs import as_weights
 from maxmargin.sparse import checked_csr
 
+#: Numbers that a table of labels may have beyond one for each example.
+_FEW_NUMBERS = 1000
+
 
 def is_empty(X: Any) -> bool:
     """Whether there is nothing to predict: an empty list, or no rows."""
@@ -192,6 +195,23 @@ def column(y: Any, name: str) -> list[Any]:
                 "any other value that is hashable."
             )
     return values
+
+
+def classes_and_states(y: Any, name: str) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """The classes of a classifier's target, and the state of each of its labels; `name` is who asks for it."""
+    if isinstance(y, np.ndarray) and y.ndim == 1 and len(y) and y.dtype.kind in "bi":
+        # Whole numbers need not be looked at one by one.
+        low, high = int(y.min()), int(y.max())
+        if high - low <= _FEW_NUMBERS + len(y):
+            places = y.astype(np.int64) - low
+            found = np.bincount(places) > 0
+            classes = np.flatnonzero(found) + low
+            return classes.astype(bool if y.dtype.kind == "b" else np.int64), (np.cumsum(found) - 1).astype(np.int32)[
+                places
+            ]
+    values = column(y, name)
+    classes = distinct(values)
+    return classes, states_of(values, classes)
 
 
 def states_of(values: Iterable[Any], classes: NDArray[Any]) -> NDArray[np.int32]:

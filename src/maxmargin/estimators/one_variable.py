@@ -81,12 +81,10 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         self
         """
         check_parameters(self)
-        values = target.column(y, type(self).__name__)
+        classes, states = target.classes_and_states(y, type(self).__name__)
         features = check_features(X)
-        _check_lengths(features.shape[0], len(values))
-        classes = target.distinct(values)
+        _check_lengths(features.shape[0], len(states))
         self._check_classes(classes)
-        states = target.states_of(values, classes)
         by_class = target.class_weights(self.class_weight, classes, states)
         weight = target.example_weights(sample_weight, len(states), "example")
         problem = self._problem(

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.utils.sparsefuncs import min_max_axis
 
 from maxmargin.problems import Features
 
@@ -72,20 +71,21 @@ def scale_columns(features: Features, constant: bool, always: bool) -> ScaledFea
     if features.sparse and not always and len(features.arrays.data) == 0:
         # Ones alone.
         return None
-    matrix: Any = features.matrix()
     if features.sparse:
-        if not always and len(matrix.data) and (matrix.data[0] == matrix.data).all():
+        data = features.arrays.data
+        if not always and len(data) and data[0] == data[-1] and (data[0] == data).all():
             return None
-        low, high = min_max_axis(sp.csr_matrix(matrix), axis=0)
-        low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+        low, high = features.column_ranges()
         largest = np.maximum(np.abs(low), np.abs(high))
         varies = (high > low) & (largest > 0.0)
         if not varies.any() or not (always or _ratio(largest[varies]) > _LARGEST):
             return None
-        factor = np.where(varies, largest, 1.0)
-        made = ScaledFeatures(sp.csr_array(matrix @ sp.diags_array(1.0 / factor)).astype(matrix.dtype), features.name)
+        factor: NDArray[np.float64] = np.where(varies, largest, 1.0)
+        rows = features.matrix()
+        made = ScaledFeatures(sp.csr_array(rows @ sp.diags_array(1.0 / factor)).astype(rows.dtype), features.name)
         made.shift, made.factor = np.zeros(len(factor)), factor
         return made
+    matrix: Any = features.matrix()
     low, high = matrix.min(axis=0).astype(np.float64), matrix.max(axis=0).astype(np.float64)
     mean = matrix.mean(axis=0, dtype=np.float64)
     std = matrix.std(axis=0, dtype=np.float64)

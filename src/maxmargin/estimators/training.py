@@ -68,8 +68,8 @@ def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine 
             estimator.temperature_ = 1.0
         elif choice.temperature is None:
             # As many variables are enough, if examples have many.
-            many = max(problem.n_examples, len(problem.labels) // 8)
-            some = problem.take(np.arange(0, problem.n_examples, -(-many // SOME)))
+            every = -(-max(problem.n_examples, len(problem.labels) // 8) // SOME)
+            some = problem if every == 1 else problem.take(np.arange(0, problem.n_examples, every))
             estimator.temperature_ = fit_temperature(some, some.scores(estimator.result_.weights))
 
 

@@ -4,6 +4,7 @@ and the seconds that it took.
 
 from .decorators import inner, inner_overload, kernel, reordering
 from .folder import describe_cache
+from .memory import prefetch
 from .records import record_type, records
 from .stopwatch import announce_compilation, clock, compile_seconds, silence
 from .structs import Struct
@@ -17,6 +18,7 @@ __all__ = [
     "inner",
     "inner_overload",
     "kernel",
+    "prefetch",
     "record_type",
     "records",
     "reordering",

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 import struct
 import sys
 from collections.abc import Iterator
@@ -117,12 +118,15 @@ class Struct:
 
 
 _types: dict[Any, StructType] = {}
+# What an array says of itself, read past the attributes of record arrays, which are looked up in Python and take long.
+_dtype, _n_dimensions, _flags = np.ndarray.dtype.__get__, np.ndarray.ndim.__get__, np.ndarray.flags.__get__
+_shape, _strides, _ctypes = np.ndarray.shape.__get__, np.ndarray.strides.__get__, np.ndarray.ctypes.__get__
 
 
 def _look(value: Any) -> Any:
     """All of a field that its type depends on."""
     if isinstance(value, np.ndarray):
-        return value.dtype, value.ndim, value.flags.num
+        return _dtype(value), _n_dimensions(value), _flags(value).num
     return value._numba_type_ if isinstance(value, Struct) else type(value)
 
 
@@ -141,7 +145,8 @@ def _typeof(value: Any) -> Any:
 def _add_words(value: Any, words: list[int]) -> None:
     """What the table holds of one field: of an array Numba's own description of it, which has no owner."""
     if isinstance(value, np.ndarray):
-        words += (0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides)
+        shape = _shape(value)
+        words += (0, 0, math.prod(shape), _dtype(value).itemsize, _ctypes(value).data, *shape, *_strides(value))
     elif isinstance(value, Struct):
         words.append(value._address)
     elif isinstance(value, float | np.floating):

@@ -432,6 +432,9 @@ class FactorGraphs:
     def state_starts(self) -> NDArray[np.int64]:
         """For each variable, where its states begin in *states* coordinates (V,)."""
         a = self.arrays
+        if len(self.structures) == 1 and len(self.structures[0].variable_templates) == 1:
+            # One variable an example.
+            return self.example_states[:-1]
         n = np.diff(self.example_variables)
         first = a.structures.variables[self.structure_of] - self.example_variables[:-1]
         local = np.repeat(first, n) + np.arange(len(a.labels))

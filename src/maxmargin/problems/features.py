@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from typing import Any, NoReturn
 
 import numpy as np
@@ -30,7 +31,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.jit import Struct, inner
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.sparse import checked_csr
 
 #: A dense matrix of at least so many columns, of which less than this share is not 0, is held in compressed rows: loops over it
@@ -136,22 +137,6 @@ class Features:
         self.name, self.shape = name, (len(indptr) - 1, n_columns)
         self.arrays = _compressed(indptr, indices, data)
 
-    def with_constant(self) -> Features:
-        """The features and a last column of ones; CSR stays CSR, float32 stays float32."""
-        a, (rows, p) = self.arrays, self.shape
-        if not self.sparse:
-            return Features(np.hstack([a.dense, np.ones((rows, 1), a.dense.dtype)]), self.name)
-        if p + 1 >= _MOST_COLUMNS:
-            raise DataError(f"{self.name} has {p} columns; with the constant, expected fewer than 2**31.")
-        indptr = a.indptr + np.arange(rows + 1)
-        old = np.ones(len(a.indices) + rows, bool)
-        old[indptr[1:] - 1] = False
-        indices, data = np.full(len(old), p, np.int32), np.ones(len(old) if len(a.data) else 0, a.data.dtype)
-        indices[old] = a.indices
-        if len(data):
-            data[old] = a.data
-        return Features.of_rows(indptr, indices, data, p + 1, self.name)
-
     @property
     def sparse(self) -> bool:
         """Whether the matrix is held in compressed sparse rows."""
@@ -193,6 +178,31 @@ class Features:
         Not by BLAS: its threads would wait for each other on a machine that has other work.
         """
         return float(np.einsum("ij,ij->", one, other))
+
+    def with_constant(self) -> Features:
+        """The same rows with a last column of ones; they are not checked again. CSR stays CSR, float32 stays float32."""
+        (n, p), a = self.shape, self.arrays
+        if p + 1 >= _MOST_COLUMNS:
+            raise DataError(f"{self.name} has {p} columns; expected fewer than 2**31, and one for the constant.")
+        made = copy(self)
+        made.shape = (n, p + 1)
+        if self.sparse:
+            indices = np.empty(len(a.indices) + n, np.int32)
+            data = np.empty(len(a.data) + n if len(a.data) else 0, a.data.dtype)
+            _append_ones(a.indptr, a.indices, a.data, p, indices, data)
+            parts = a.indptr + np.arange(n + 1), indices, data, a.dense
+        else:
+            parts = a.indptr, a.indices, a.data, np.hstack([a.dense, np.ones((n, 1), a.dense.dtype)])
+        made.arrays = FeatureArrays(*parts, a.squared_norms + 1.0, a.gram)
+        return made
+
+    def column_ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The smallest and the largest value of each column of compressed rows, zeros that are not held included."""
+        p, a = self.shape[1], self.arrays
+        low, high, count = np.full(p, np.inf), np.full(p, -np.inf), np.zeros(p, np.int64)
+        _column_ranges(a.indices, a.data, low, high, count)
+        some = count < self.shape[0]
+        return np.where(some, np.minimum(low, 0.0), low), np.where(some, np.maximum(high, 0.0), high)
 
     @classmethod
     def constant(cls) -> Features:
@@ -421,20 +431,11 @@ def _all_ones(values: NDArray[Any]) -> bool:
 
 
 def _compressed(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any]) -> FeatureArrays:
-    if len(data):
-        # Sums in the order of the entries; one column for all, so that nothing is as long as a row is wide.
-        one_column = np.zeros(len(indices), indices.dtype)
-        squares = sp.csr_array((data.astype(np.float64) ** 2, one_column, indptr), shape=(len(indptr) - 1, 1))
-        norms = np.asarray(squares @ np.ones(1))
-    else:
-        norms = np.diff(indptr).astype(np.float64)
+    indptr, data = np.ascontiguousarray(indptr, np.int64), np.ascontiguousarray(data)
+    norms = np.empty(len(indptr) - 1)
+    _row_norms(indptr, data, norms)
     return FeatureArrays(
-        np.ascontiguousarray(indptr, np.int64),
-        np.ascontiguousarray(indices, np.int32),
-        np.ascontiguousarray(data),
-        np.empty((0, 0), data.dtype),
-        norms,
-        np.empty((0, 0)),
+        indptr, np.ascontiguousarray(indices, np.int32), data, np.empty((0, 0), data.dtype), norms, np.empty((0, 0))
     )
 
 
@@ -451,11 +452,67 @@ def as_floats(values: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def _squared_norms(dense: NDArray[Any]) -> NDArray[np.float64]:
-    """Sum column by column, as the sparse product does: the same data trains to the same bits, dense or CSR."""
+    """Sum column by column, as of compressed rows: the same data trains to the same bits, dense or CSR."""
     norms = np.zeros(len(dense))
     for column in range(dense.shape[1]):
         norms += dense[:, column].astype(np.float64) ** 2
     return norms
+
+
+@kernel
+def _row_norms(indptr: Any, data: Any, out: Any) -> None:
+    for row in range(len(out)):
+        total = 0.0
+        for q in range(indptr[row], indptr[row + 1]):
+            value = np.float64(entry(data, q))
+            total += value * value
+        out[row] = total
+
+
+@kernel
+def _append_ones(indptr: Any, indices: Any, data: Any, column: int, new_indices: Any, new_data: Any) -> None:
+    for row in range(len(indptr) - 1):
+        for q in range(indptr[row], indptr[row + 1]):
+            new_indices[q + row] = indices[q]
+            if len(data) > 0:
+                new_data[q + row] = data[q]
+        new_indices[indptr[row + 1] + row] = column
+        if len(data) > 0:
+            new_data[indptr[row + 1] + row] = 1.0
+
+
+@kernel
+def _column_ranges(indices: Any, data: Any, low: Any, high: Any, count: Any) -> None:
+    for q in range(len(indices)):
+        column, value = indices[q], np.float64(entry(data, q))
+        low[column], high[column] = min(low[column], value), max(high[column], value)
+        count[column] += 1
+
+
+@inner
+def row_times_block(features: Any, row: int, weights: Any, block: int) -> float:
+    """x_row . weights[:, block]."""
+    indptr, indices, data, dense = features.indptr, features.indices, features.data, features.dense
+    total = 0.0
+    if len(indptr) > 1:
+        for q in range(indptr[row], indptr[row + 1]):
+            total += entry(data, q) * weights[indices[q], block]
+    else:
+        for column in range(dense.shape[1]):
+            total += dense[row, column] * weights[column, block]
+    return total
+
+
+@inner
+def add_to_block(features: Any, row: int, weights: Any, block: int, scale: float) -> None:
+    """weights[:, block] += scale * x_row."""
+    indptr, indices, data, dense = features.indptr, features.indices, features.data, features.dense
+    if len(indptr) > 1:
+        for q in range(indptr[row], indptr[row + 1]):
+            weights[indices[q], block] += scale * entry(data, q)
+    else:
+        for column in range(dense.shape[1]):
+            weights[column, block] += scale * dense[row, column]
 
 
 @inner
@@ -475,14 +532,7 @@ def score_row(features: Any, row: int, weights: Any, first: int, last: int, out:
         return
     if width == 1:
         # One block, as in binary problems: a loop over blocks would cost more than the product.
-        total = 0.0
-        if len(indptr) > 1:
-            for q in range(indptr[row], indptr[row + 1]):
-                total += entry(data, q) * weights[indices[q], first]
-        else:
-            for column in range(dense.shape[1]):
-                total += dense[row, column] * weights[column, first]
-        out[at] = total
+        out[at] = row_times_block(features, row, weights, first)
         return
     for b in range(width):
         out[at + b] = 0.0
@@ -559,12 +609,7 @@ def add_row(features: Any, row: int, weights: Any, first: int, last: int, change
         for b in range(width):
             step = scale * change[at + b]
             if step != 0.0:
-                if len(indptr) > 1:
-                    for q in range(indptr[row], indptr[row + 1]):
-                        weights[indices[q], first + b] += step * entry(data, q)
-                else:
-                    for column in range(dense.shape[1]):
-                        weights[column, first + b] += step * dense[row, column]
+                add_to_block(features, row, weights, first + b, step)
     elif len(indptr) > 1:
         for q in range(indptr[row], indptr[row + 1]):
             x = scale * entry(data, q)

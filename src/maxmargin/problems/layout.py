@@ -10,6 +10,7 @@ Slots of a factor's table are described in tables.py. A structured factor (struc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,7 +161,26 @@ def flatten_structures(
     factor_templates: Sequence[Template],
     plain_factors: bool,
 ) -> tuple[dict[str, Any], Sizes]:
-    """Concatenate the structures' arrays; `plain_factors` says that no example adds fixed scores to its factors."""
+    """Concatenate the structures' arrays; `plain_factors` says that no example adds fixed scores to its factors.
+
+    Where there is one structure, and no factors, as in problems of classes, they are made once for the same objects.
+    """
+    if len(structures) == 1 and not factor_templates:
+        return _flatten_once(structures[0], tuple(variable_templates))
+    return _flatten(structures, variable_templates, factor_templates, plain_factors)
+
+
+@lru_cache(maxsize=16)
+def _flatten_once(structure: Structure, variable_templates: tuple[Template, ...]) -> tuple[dict[str, Any], Sizes]:
+    return _flatten([structure], variable_templates, (), True)
+
+
+def _flatten(
+    structures: Sequence[Structure],
+    variable_templates: Sequence[Template],
+    factor_templates: Sequence[Template],
+    plain_factors: bool,
+) -> tuple[dict[str, Any], Sizes]:
     for number, template in enumerate(variable_templates):
         if template.arity != 1:
             raise DataError(f"Variable template {number} has {template.arity} dimensions; a variable's has 1.")

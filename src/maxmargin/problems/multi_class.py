@@ -5,6 +5,7 @@ T. Joachims, T. Finley and C.-N. Yu, Cutting-Plane Training of Structural SVMs, 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,14 +36,26 @@ def multi_class_problem(
     loss : "hamming" (0 or 1), "count" (the same), or a (K, K) table of costs ``loss[truth, predicted]``
     sample_weight : array (n,), optional
     """
-    return _one_variable(X, y, Template(np.arange(n_classes)), loss, sample_weight)
+    return _one_variable(X, y, _template(0, n_classes), loss, sample_weight)
 
 
 def binary_problem(
     X: Any, y: ArrayLike | None, loss: str | ArrayLike = "hamming", sample_weight: ArrayLike | None = None
 ) -> FactorGraphs:
     """Build the problem of a binary data set: score(x, 1) = w . x, score(x, 0) = 0; y holds 0 and 1."""
-    return _one_variable(X, y, Template([-1, 0]), loss, sample_weight)
+    return _one_variable(X, y, _template(-1, 1), loss, sample_weight)
+
+
+@lru_cache
+def _template(first: int, last: int) -> Template:
+    """The template of states with the blocks from first to last - 1: one object for all, whose arrays are made once (layout.py)."""
+    return Template(np.arange(first, last))
+
+
+@lru_cache
+def _structure() -> Structure:
+    """One variable, and its row."""
+    return Structure([0], [0])
 
 
 def _one_variable(
@@ -57,8 +70,7 @@ def _one_variable(
             raise DataError(f"X has {n} rows, but y has shape {labels.shape}; expected ({n},).")
     ones = np.ones(n, np.int64)
     losses = None if labels is None else variable_losses(labels, ones * template.n_states[0], ones, loss)
-    structure = Structure([0], [0])
     return FactorGraphs(
-        [structure], 0 * ones, [template], [], features, Features.constant(), np.arange(n), 0 * ones, labels, losses,
+        [_structure()], 0 * ones, [template], [], features, Features.constant(), np.arange(n), 0 * ones, labels, losses,
         weights=weight,
     )  # fmt: skip

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from maxmargin.errors import OptionError
-from maxmargin.solvers.core.sampling import draw_examples, in_runs, sample_by_gap, seed_of
+from maxmargin.jit import kernel
+from maxmargin.solvers.core.sampling import draw_examples, sample_by_gap, seed_of, shuffle
 
 
 def test_shares_are_those_of_the_gaps():
@@ -35,12 +36,26 @@ def test_seeds():
             seed_of(wrong)
 
 
-def test_runs_cover_all_examples_once_and_keep_neighbours():
-    order = in_runs(np.arange(100), np.random.default_rng(0))
-    np.testing.assert_array_equal(np.sort(order), np.arange(100))
-    assert (np.diff(order) == 1).mean() > 0.8
-    assert order.tolist() != list(range(100))
-    assert in_runs(np.empty(0, np.int64), np.random.default_rng(0)).size == 0
+@kernel
+def shuffled(values, n, random):
+    return shuffle(values, n, random)
+
+
+def test_a_shuffle_resumes_and_favours_no_order():
+    order = np.arange(100)
+    random = shuffled(order, 60, 5)
+    np.testing.assert_array_equal(np.sort(order[:60]), np.arange(60))
+    np.testing.assert_array_equal(order[60:], np.arange(60, 100))
+    again = np.arange(100)
+    assert shuffled(again, 60, 5) == random
+    np.testing.assert_array_equal(again, order)
+    places, random = np.zeros((5, 5)), 1
+    for _ in range(4000):
+        order = np.arange(5)
+        random = shuffled(order, 5, random)
+        places[np.arange(5), order] += 1
+    assert np.abs(places / 4000 - 0.2).max() < 0.03
+    assert shuffled(np.empty(0, np.int64), 0, 7) == 7
 
 
 @pytest.mark.parametrize("by_gap", [True, False])

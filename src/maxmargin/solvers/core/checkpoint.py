@@ -13,7 +13,8 @@ import json
 import os
 import pickle
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, Self, TypeVar, get_type_hints
 
 import numpy as np
@@ -61,27 +62,44 @@ def data_key(problem: Any, weights: bool = True) -> int:
 
     Without `weights`, those of the examples are left out.
     """
-    if not weights and hasattr(problem, "with_weights"):
-        problem = problem.with_weights(None)
     if isinstance(problem, PythonProblem):
         # Its arrays say nothing of the inputs and of the model's own attributes; its code is taken to be the same.
+        own = problem.with_weights(None) if not weights and hasattr(problem, "with_weights") else problem
         try:
-            seen = pickle.dumps((problem.model, problem.X, problem.Y))
+            seen = pickle.dumps((own.model, own.X, own.Y))
         except Exception:
             # Anything may be among a user's objects, and raise anything.
             return _token(problem)
-        return _number(_digest((*problem.fingerprint_arrays(), np.frombuffer(seen, np.uint8))))
-    if isinstance(problem, FactorGraphs) or hasattr(problem, "fingerprint_arrays"):
-        return _number(_digest(_all_arrays(problem)))
-    return _token(problem)
+        return _number(_digest((*own.fingerprint_arrays(), np.frombuffer(seen, np.uint8))))
+    if isinstance(problem, FactorGraphs):
+        same = problem.with_weights(None) if not weights else problem
+        return _once(problem, ("data", weights), lambda: _all_arrays(same))
+    if not weights and hasattr(problem, "with_weights"):
+        problem = problem.with_weights(None)
+    return _number(_digest(_all_arrays(problem))) if hasattr(problem, "fingerprint_arrays") else _token(problem)
 
 
 def structure_key(problem: FactorGraphs) -> int:
     """A number for the graphs, templates and constraints, whatever the features, labels, losses and weights are."""
     a = problem.arrays
-    forbidden = (a.variable_scores == -np.inf, a.factor_scores == -np.inf)
     data = ("weight", "labels", "losses", "costs", "variable_scores", "factor_scores", "largest")
-    return _number(_digest((*(getattr(a, name) for name in a._fields if name not in data), *forbidden)))
+
+    def arrays() -> Iterable[NDArray[Any]]:
+        forbidden = (a.variable_scores == -np.inf, a.factor_scores == -np.inf)
+        return (*(getattr(a, name) for name in a._fields if name not in data), *forbidden)
+
+    return _once(problem, ("structure",), arrays)
+
+
+#: Numbers of problems of arrays, which never change.
+_known: weakref.WeakKeyDictionary[Any, dict[Any, int]] = weakref.WeakKeyDictionary()
+
+
+def _once(problem: FactorGraphs, kind: tuple[Any, ...], arrays: Callable[[], Iterable[NDArray[Any]]]) -> int:
+    known = _known.setdefault(problem, {})
+    if kind not in known:
+        known[kind] = _number(_digest(arrays()))
+    return known[kind]
 
 
 def _all_arrays(problem: Any) -> Iterable[NDArray[Any]]:
@@ -94,11 +112,15 @@ def _all_arrays(problem: Any) -> Iterable[NDArray[Any]]:
     return arrays
 
 
+#: NumPy takes long to write down the type of a record.
+_name_of = lru_cache(str)
+
+
 def _digest(arrays: Iterable[NDArray[Any]]) -> Any:
     """SHA-256 of the dtypes, shapes and bytes of some arrays, which may go on."""
     digest = hashlib.sha256()
     for array in arrays:
-        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(f"{_name_of(array.dtype)}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest
 

@@ -81,6 +81,8 @@ class Run(ABC, Generic[S]):
     tol = 0.0
     #: Whether a monitor listens: checks that certify nothing are made for it alone, and at the end.
     watched = False
+    #: The passes that are allowed, for runs that make several at a time.
+    max_passes = 2**62
     #: What went wrong, in sentences; and with the last checkpoint.
     message = ""
     unsaved = ""

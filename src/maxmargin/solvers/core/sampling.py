@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
+from maxmargin.jit import inner
 
-#: Neighbours that `in_runs` keeps together.
-_RUN = 16
 #: Share of a pass that is sampled uniformly, whatever the gaps.
 _UNIFORM_SHARE = 0.2
 
@@ -62,9 +61,14 @@ def sample_by_gap(gaps: NDArray[np.float64], rng: np.random.Generator, live: NDA
     return np.repeat(np.arange(n), count)
 
 
-def in_runs(examples: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """The examples in random order, but for runs of neighbours."""
-    n = len(examples)
-    starts = rng.permutation(-(-n // _RUN)) * _RUN
-    order = (starts[:, None] + np.arange(_RUN)).ravel()
-    return np.asarray(examples[order[order < n]])
+@inner
+def shuffle(values: Any, n: int, random: int) -> int:
+    """Put the first n values in random order, by a random number between 0 and 2^31 - 1; returns the next one.
+
+    Park and Miller's generator, x <- 48271 x mod 2^31 - 1: inside a compiled loop there is no other that resumes.
+    """
+    for k in range(n - 1, 0, -1):
+        random = random * 48271 % 2147483647
+        other = (random * (k + 1)) >> 31
+        values[k], values[other] = values[other], values[k]
+    return random

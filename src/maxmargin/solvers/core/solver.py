@@ -147,7 +147,7 @@ class Solver(ABC):
         columns = columns_of(problem) if self.orders_columns else None
         problem = problem if columns is None else columns.inside
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
-        run.tol, run.watched = tol, monitor is not None
+        run.tol, run.max_passes, run.watched = tol, max_passes, monitor is not None
         talk: Monitor = monitor or Silent()
         file = Checkpoint(run, checkpoint, {**self.options(), "C": C, "seed": run.seed})
         now = file.state()

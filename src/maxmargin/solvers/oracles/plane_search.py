@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.problems.features import add_row, entry, score_row
+from maxmargin.problems.features import add_row, entry, row_times_block, score_row
 from maxmargin.problems.statistics import project_example
 from maxmargin.solvers.oracles.compiled import Given, find_plane
 from maxmargin.solvers.planes.arena import keep_plane
@@ -113,20 +113,6 @@ def group_of(side: Any, i: int, q: int) -> int:
     while i >= groups[q].at + groups[q].block_end - groups[q].block:
         q += 1
     return q
-
-
-@inner
-def row_times_block(features: Any, row: int, weights: Any, block: int) -> float:
-    """x_row . weights[:, block]."""
-    indptr, indices, data, dense = features.indptr, features.indices, features.data, features.dense
-    total = 0.0
-    if len(indptr) > 1:
-        for q in range(indptr[row], indptr[row + 1]):
-            total += entry(data, q) * weights[indices[q], block]
-    else:
-        for column in range(dense.shape[1]):
-            total += dense[row, column] * weights[column, block]
-    return total
 
 
 @kernel

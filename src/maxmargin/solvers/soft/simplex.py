@@ -16,18 +16,30 @@ def project_block(
     """Argmax over the simplex of ``theta . p - 1/2 sum_k c_k (p_k - mu_k)^2``, into `flat`; theta is used up.
 
     c_k = own * sharing[first + k] + pull; `high` is the largest theta, and a forbidden state has -inf. Michelot's method: drop the
-    states that would become negative until none does.
+    states that would become negative until none does. The level, which mass is taken down to, is at least what leaves each state
+    with a mass of 1: most states are below it, and dropped before the first round.
     """
     floor = max(1e-3 * own, 1e-12)
-    total, inverse_sum = -1.0, 0.0
+    least, before, cost, inverse = -np.inf, -1.0, 0.0, 0.0
     # theta becomes mu + theta / c, and flat 1 / c; a dropped state has a flat of 0.
     for k in range(n_states):
         flat[k] = 0.0
         if theta[k] != -np.inf:
-            flat[k] = 1.0 / max(own * sharing[first + k] + pull, floor)
-            theta[k] = mu[at + k] + (theta[k] - high) * flat[k]
-            total += theta[k]
-            inverse_sum += flat[k]
+            if sharing[first + k] != before:
+                before = sharing[first + k]
+                cost = max(own * before + pull, floor)
+                inverse = 1.0 / cost
+            flat[k] = inverse
+            theta[k] = mu[at + k] + (theta[k] - high) * inverse
+            least = max(least, (theta[k] - 1.0) * cost)
+    total, inverse_sum = -1.0, 0.0
+    for k in range(n_states):
+        if flat[k] > 0.0:
+            if theta[k] > least * flat[k]:
+                total += theta[k]
+                inverse_sum += flat[k]
+            else:
+                flat[k] = 0.0
     level, dropping = 0.0, True
     while dropping:
         dropping = False
@@ -40,8 +52,10 @@ def project_block(
                 dropping = True
     mass = 0.0
     for k in range(n_states):
-        flat[k] = max(theta[k] - level * flat[k], 0.0) if flat[k] > 0.0 else 0.0
-        mass += flat[k]
+        if flat[k] > 0.0:
+            flat[k] = max(theta[k] - level * flat[k], 0.0)
+            mass += flat[k]
     # Where c is tiny, mu drowns in theta / c, and what is left sums to 1 only roughly; a dual point's masses must sum to 1.
     for k in range(n_states):
-        flat[k] /= mass
+        if flat[k] > 0.0:
+            flat[k] /= mass

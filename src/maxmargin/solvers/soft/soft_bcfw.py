@@ -50,13 +50,14 @@ from maxmargin.parallel.threads import asked_to_stop, run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import joint_states_of
 from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
-from maxmargin.solvers.core.sampling import draw_examples, in_runs
+from maxmargin.solvers.core.sampling import draw_examples
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.soft.algorithm_1 import random_blocks
 from maxmargin.solvers.soft.bounds import dual_point, hinges
 from maxmargin.solvers.soft.coupling import can_couple, couple_pairs
 from maxmargin.solvers.soft.messages import has_only_pairs
-from maxmargin.solvers.soft.single import is_single, single_dual_point, single_hinges, visit_single
+from maxmargin.solvers.soft.single import is_single
+from maxmargin.solvers.soft.single_run import SingleRun
 from maxmargin.solvers.soft.state import BoundRules, Dual, Room, Rules
 from maxmargin.solvers.soft.structured import ATOMS, hold, hold_truth, overlapping
 from maxmargin.solvers.soft.structured_bounds import agreeing
@@ -70,14 +71,10 @@ _RANGE = 300.0
 _EDGELESS_PASSES = 2
 #: Pairwise steps on one factor table per visit, at most.
 _TABLE_STEPS = 10
-#: Share of the settled examples of one variable that a pass visits.
-_SETTLED_SHARE = 0.4
 #: Rounds of descent on the messages at a check.
 _POLISH = 2
 #: C R^2 / (M loss) above which a proximal term brings it down to this, and the passes between two moves of the centre.
 _CONDITION, _CENTRE_PASSES = 20.0, 3
-#: The same for examples of one variable, where a pass is cheap and leaves less to do, and the largest (lam + kappa) / lam.
-_SINGLE_CONDITION, _SINGLE_STRONGEST = 0.3, 9.0
 
 
 @dataclass
@@ -150,7 +147,7 @@ class SoftBCFW(Solver):
         """Algorithm 1 of the paper, with its fixed rho."""
         return cls(rho=rho, multipliers=False, blocks="random")
 
-    def make_run(self, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> SoftRun:
+    def make_run(self, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> SoftRun | SingleRun:
         """What does the work."""
         kind = SingleRun if self.blocks == "examples" and is_single(problem) else SoftRun
         return kind(self, problem, lam, random_state, threads)
@@ -193,7 +190,6 @@ class SoftRun(ProximalRun[SoftState]):
     state_type = SoftState
     solver: SoftBCFW
     problem: FactorGraphs
-    condition, strongest = _CONDITION, math.inf
 
     def __init__(self, solver: SoftBCFW, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
@@ -208,7 +204,7 @@ class SoftRun(ProximalRun[SoftState]):
         self.structured = (self.held,) if len(self.held.factors) else ()
         self.n_blocks = int(problem.example_variables[-1] + problem.example_factors[-1])
         # lam + kappa; Algorithm 1 stays as printed.
-        self.step_lam = lam if solver.blocks == "random" else max(lam, min(self.easy_lam(), self.strongest * lam))
+        self.step_lam = lam if solver.blocks == "random" else max(lam, self.easy_lam())
 
     def edges(self, w_f: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """Weights of factors for kernels, which leave out all that is about factors if it is None."""
@@ -300,7 +296,7 @@ class SoftRun(ProximalRun[SoftState]):
         sides = [self.batch.variables.features.squared_norms.mean()] if p.variable_features.shape[1] else [0.0]
         if self.has_factors and p.n_factor_blocks:
             sides.append(self.batch.factors.features.squared_norms.mean())
-        return float(max(sides)) / (self.condition * p.n_examples * self.mean_loss())
+        return float(max(sides)) / (_CONDITION * p.n_examples * self.mean_loss())
 
     def mean_loss(self) -> float:
         """Mean over variables of the largest task loss of a state."""
@@ -437,39 +433,3 @@ class SoftRun(ProximalRun[SoftState]):
     def options(self, now: SoftState) -> dict[str, Any]:
         """Where rho ended, and the strength of the proximal term."""
         return {"final_rho": now.rho, "proximal": self.step_lam / self.lam - 1.0}
-
-
-class SingleRun(SoftRun):
-    """The same where every example is one variable, in loops that know it (single.py)."""
-
-    condition, strongest = _SINGLE_CONDITION, _SINGLE_STRONGEST
-
-    def draw_examples(self, now: SoftState, rng: np.random.Generator) -> NDArray[np.int64]:
-        """The examples of a pass: runs of neighbours in random order, since a visit costs less than a miss of the cache.
-
-        A visit solves its block, so that drawing one twice gains little; what pays is to leave out some of those that the last
-        visit found solved already.
-        """
-        live = self.g.weight > 0.0
-        if self.solver.sampling == "gap" and now.n_passes > 0:
-            live &= (now.point.block_gap > 0.0) | (rng.random(len(live)) < _SETTLED_SHARE)
-        return in_runs(np.flatnonzero(live), rng)
-
-    def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
-        """Visit the examples in order."""
-        visit_single(self.batch, now.w_v, now.point, order, self.step_lam, self.solver.smoothing)
-
-    def upper(self, now: SoftState, soft: bool) -> float:
-        """The value of P at the current weights."""
-        hinge = np.empty(self.problem.n_examples)
-        run_shards(
-            lambda begin, end: single_hinges(self.batch, now.w_v, begin, end, hinge),
-            self.problem.n_examples,
-            self.threads,
-        )
-        return self.regulariser(now.w_v, now.w_f) + self.mean(hinge)
-
-    def lower(self, now: SoftState, soft: bool) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """The linear part of f at the current marginals, and the weights there."""
-        r_v = np.empty_like(now.w_v)
-        return float(single_dual_point(self.batch, now.point.mu, self.lam, r_v)), r_v, np.zeros_like(now.w_f)
