@@ -6,7 +6,7 @@ CoNLL-2000: its chunk tags from words and parts of speech (`TextFeatures.chunkin
 words (`TextFeatures()`, per cent of the tags). Every run is a process of its own, because only then is its peak of memory its own;
 runs alternate. Seconds are of the processor, in one thread, after a first fit of some sentences has compiled everything. Ours are
 all of `fit`: features, checks of the data, training, names. CRFsuite's are of training alone, for the same features, made before:
-making them as strings, and handing them over, is not counted. ``--copies 28`` trains on the sentences that many times over: 250,208.
+making them as strings, and handing them over, is not counted. ``--copies 28`` trains on the sentences that often: 250,208.
 
 Passes are those that reach about the same quality: 4 of our perceptron, a gap of 0.02 for BCFW with C = 30, 6 of CRFsuite's
 averaged perceptron, 10 of its passive-aggressive method.
