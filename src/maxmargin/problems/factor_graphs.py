@@ -334,7 +334,7 @@ class FactorGraphs:
     def without_losses(self) -> FactorGraphs:
         """The same batch with a task loss of 0."""
         a = self.arrays
-        return self._with(a._replace(losses=np.zeros_like(a.losses), costs=np.empty(0)))
+        return self._with(a._replace(losses=np.zeros_like(a.losses), costs=np.zeros_like(a.costs)))
 
     def with_costs(self, factor: NDArray[np.float64]) -> FactorGraphs:
         """The same batch with the task loss of each variable multiplied by a number (V,)."""
@@ -349,11 +349,9 @@ class FactorGraphs:
         a = self.arrays
         if len(a.losses):
             return self
-        losses = np.zeros(int(self.example_states[-1]))
-        if len(a.costs):
-            starts = self.state_starts()
-            losses = np.repeat(a.costs, np.diff(np.append(starts, len(losses))))
-            losses[starts + a.labels] = 0.0
+        starts = self.state_starts()
+        losses = np.repeat(a.costs, np.diff(np.append(starts, self.example_states[-1])))
+        losses[starts + a.labels] = 0.0
         return self._with(a._replace(losses=losses, costs=np.empty(0)))
 
     def with_weights(self, weights: ArrayLike | None) -> FactorGraphs:

@@ -346,6 +346,11 @@ class KernelBlocks(KernelFeatures):
             'use "one-slack" or "bundle", which look at all rows at once, or a KernelFeatures of the matrix.'
         )
 
+    @property
+    def working_rows(self) -> NoReturn:
+        """Refuse: solvers that work on these read single inner products."""
+        self._refuse()
+
     def matrix(self) -> NoReturn:
         """Refuse: there is no matrix."""
         self._refuse()

@@ -63,7 +63,7 @@ class GraphArrays(Struct):
     examples: Any
     weight: NDArray[np.float64]
     labels: NDArray[np.int32]
-    #: Task loss in *states* coordinates; or empty, with `costs` (V,) of any wrong state of each variable; or no loss, if both are.
+    #: Task loss in *states* coordinates; or empty, with `costs` (V,) of any wrong state of each variable.
     losses: NDArray[np.float64]
     costs: NDArray[np.float64]
     variable_scores: NDArray[np.float64]
@@ -411,7 +411,7 @@ def add_losses(g: Any, m: int, out: Any, at: int) -> None:
     if len(losses) > 0:
         for k in range(examples[m + 1].states - states):
             out[at + k] += losses[states + k]
-    elif len(costs) > 0:
+    else:
         for v in range(examples[m + 1].variables - first):
             low, size = states_of(g, m, v)
             own, cost = at + low + labels[first + v], costs[first + v]
@@ -437,7 +437,7 @@ def expected_loss(g: Any, m: int, mu: Any) -> float:
         for k in range(examples[m + 1].states - states):
             if mu[k] > 0.0:
                 total += mu[k] * losses[states + k]
-    elif len(costs) > 0:
+    else:
         for v in range(examples[m + 1].variables - first):
             low, size = states_of(g, m, v)
             for k in range(size):
@@ -449,9 +449,7 @@ def expected_loss(g: Any, m: int, mu: Any) -> float:
 @inner
 def loss_of(g: Any, state: int, variable: int) -> float:
     """Task loss of a wrong state of a variable, both as counted over all examples."""
-    if len(g.losses) > 0:
-        return float(g.losses[state])
-    return float(g.costs[variable]) if len(g.costs) > 0 else 0.0
+    return float(g.losses[state]) if len(g.losses) > 0 else float(g.costs[variable])
 
 
 @inner

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from maxmargin.errors import OptionError
 from maxmargin.problems import Features, label_edges, multi_label_problem, statistics
 from maxmargin.problems.chains import chain_problem
 from maxmargin.solvers import FrankWolfe, Status, Subgradient
+from maxmargin.solvers.frank_wolfe import plane_run
 from maxmargin.solvers.frank_wolfe.bcfw import BCFW
 from reference.enumerated_program import exact_optimum
 from reference.quadratic_program import optimum
@@ -131,6 +133,41 @@ def test_graphs_too_large_for_gram_matrices(monkeypatch):
     other, again = products_and_duals()
     np.testing.assert_allclose(other, gram, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(again.history["dual"], plain.history["dual"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("emission_order", [0, 1])
+@pytest.mark.parametrize("ones", [False, True])
+def test_products_of_sparse_rows(emission_order, ones, monkeypatch):
+    """Products of a plane's rows with the others, computed when it is found, are those of Gram matrices, to the bit."""
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(1, 8, 20)
+    X = rng.random((lengths.sum(), 30)) < 0.2
+    X = sp.csr_array(X.astype(float) if ones else X * rng.normal(size=X.shape))
+    tags = rng.integers(0, 4, lengths.sum())
+    problem = chain_problem(Features(X), tags, 4, lengths=lengths, emission_order=emission_order)
+    found = statistics.row_grams(problem, of_labelings=True)
+    assert found.by_row
+    assert not found.kept
+    by_row = [solver.solve(problem, 5.0, tol=0.0, max_passes=6) for solver in (BCFW(), BCFW.plain())]
+    monkeypatch.setattr(statistics, "_FEW_ROWS", 0)
+    assert statistics.row_grams(problem, of_labelings=True).kept
+    for result, solver in zip(by_row, (BCFW(), BCFW.plain()), strict=True):
+        kept = solver.solve(problem, 5.0, tol=0.0, max_passes=6)
+        np.testing.assert_array_equal(result.weights, kept.weights)
+        np.testing.assert_array_equal(result.history["dual"], kept.history["dual"])
+
+
+def test_very_many_examples_begin_with_less_room(monkeypatch):
+    problem = chain(40)
+    monkeypatch.setattr(plane_run, "_PRODUCTS", 40 * 9)
+    monkeypatch.setattr(plane_run, "_LEAST_CAPACITY", 2)
+    small = BCFW().solve(problem, 50.0, tol=1e-4, max_passes=5000)
+    assert small.status is Status.CONVERGED
+    assert small.state.store.capacity.min() < small.state.store.most
+    monkeypatch.undo()
+    large = BCFW().solve(problem, 50.0, tol=1e-4, max_passes=5000)
+    assert small.dual <= large.primal
+    assert large.dual <= small.primal
 
 
 def test_threads_do_not_change_the_bits():
