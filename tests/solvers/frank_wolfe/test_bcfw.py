@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from maxmargin.errors import OptionError
-from maxmargin.problems import Features, label_edges, multi_label_problem, statistics
+from maxmargin.inference import JunctionTree
+from maxmargin.problems import Features, graph_problem, label_edges, multi_label_problem, statistics
 from maxmargin.problems.chains import chain_problem
-from maxmargin.solvers import FrankWolfe, Status, Subgradient
+from maxmargin.solvers import FrankWolfe, OneSlack, Status, Subgradient
 from maxmargin.solvers.frank_wolfe.bcfw import BCFW
 from reference.enumerated_program import exact_optimum
 from reference.quadratic_program import optimum
@@ -249,3 +251,46 @@ def test_rows_that_were_given_sparse_stay_so(monkeypatch):
     dense_rows_always(monkeypatch)
     problem, _ = problem_of(3, sparse=True)
     assert BCFW().make_run(problem, 1.0, 0, 1).rows is None
+
+
+def crowded(seed, n_examples=6, n_nodes=9, n_states=4):
+    """Complete graphs with labels at random: the relaxation is loose, and no exact engine is cheap."""
+    rng, edges = np.random.default_rng(seed), np.array(list(itertools.combinations(range(n_nodes), 2)))
+    labels = rng.integers(n_states, size=(n_examples, n_nodes))
+    graphs = [(np.eye(n_states)[y] + 1.5 * rng.normal(size=(n_nodes, n_states)), edges) for y in labels]
+    return graph_problem(graphs, list(labels), n_states)
+
+
+@pytest.mark.parametrize("make", [BCFW, OneSlack])
+def test_what_dual_decomposition_leaves_open_ends_a_run(make):
+    problem, C = crowded(0), 2.0
+    result = make().solve(problem, C, tol=1e-6, max_passes=1000)
+    assert result.options["inference"] == "dual_decomposition"
+    assert result.status is Status.STALLED
+    assert result.n_passes < 300
+    assert result.certificate == "exact"
+    assert result.state.in_earnest
+    # The bounds hold for the objective by exact inference.
+    w = result.weights
+    scores = problem.scores(w, loss_augmented=True)
+    best = JunctionTree(10**6).maximise(problem, scores).values - problem.labeling_scores(scores, problem.labels)
+    value = w @ w / (2.0 * C) + best.mean()
+    assert result.dual - SLACK <= value <= result.primal + SLACK
+    if make is BCFW:
+        assert "between the labelings" in result.message
+        assert result.history["left_open"][-1] > 0.8 * result.gap
+
+
+def test_a_gap_that_shrinks_is_not_over():
+    problem = crowded(1)
+    run = BCFW().make_run(problem, 0.5, 0, 1)
+    now = run.begin(None)
+    now.in_earnest, now.n_passes = True, 100
+    now.history = {"n_passes": [50.0, 75.0, 100.0], "gap": [1.0, 0.9, 0.8], "left_open": [0.9, 0.9, 0.9]}
+    assert not run.stalled(now)
+    now.history["gap"] = [1.0, 0.99, 0.98]
+    assert run.stalled(now)
+    now.history["left_open"][0] = 0.5
+    assert run.stalled(now)
+    now.history["left_open"][1] = 0.5
+    assert not run.stalled(now)
