@@ -1,6 +1,6 @@
 """Images: 21 classes of superpixels on loopy graphs and on a two-level model, gap against seconds.
 
-    python benchmarks/images.py [--model potts levels] [--seconds 600] [--figures DIR] [--data-home DIR]
+    python benchmarks/images.py [--model potts levels] [--solver BCFW ...] [--seconds 600] [--figures DIR] [--data-home DIR]
 
 MSRC-21, 276 images for training and 256 for testing, 149 features and a constant for a superpixel; superpixels without a class
 are left out. C = 100, and the task loss is the fraction of wrong superpixels.
@@ -76,6 +76,7 @@ def levels(options, subset):
 
 
 MODELS = {"potts": potts, "levels": levels}
+SOLVERS = {"HiGHS": lambda: BCFW(LinearProgram(warm=True)), "BCFW": BCFW, "SoftBCFW": SoftBCFW}
 
 
 def train(solver, problem, limit):
@@ -90,6 +91,7 @@ def train(solver, problem, limit):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--solver", nargs="+", choices=SOLVERS, default=list(SOLVERS))
     parser.add_argument("--figures", type=pathlib.Path, help="directory for the pictures; without it there are none")
     parser.add_argument("--data-home", help="directory of the data sets (default: MAXMARGIN_DATA)")
     parser.add_argument("--seconds", type=float, default=600.0, help="limit of a run")
@@ -107,7 +109,7 @@ def compare(model, options):
         f"{problem.example_factors[-1]} edges, {problem.n_weights} weights, C = {C:g}; {options.seconds:g} s a run; "
         f"predictions by {engine.name}\n"
     )
-    solvers = {"BCFW, HiGHS": BCFW(LinearProgram(warm=True)), "BCFW": BCFW(), "SoftBCFW": SoftBCFW()}
+    solvers = {name: make() for name, make in SOLVERS.items() if name in options.solver}
     print(
         f"| {'solver':26} | certificate | passes | seconds | checks |   primal |     dual |      gap | gap/primal ",
         end="",
@@ -122,12 +124,12 @@ def compare(model, options):
     for name, solver in solvers.items():
         result, at = train(solver, problem, options.seconds)
         gap = np.minimum.accumulate(result.history["gap"])
-        if target is None:
+        if name == "HiGHS":
             target, end = gap[-1], at[-1]
-        there = np.flatnonzero(gap <= target)
+        there = np.flatnonzero(gap <= (-1.0 if target is None else target))
         after = at[there[0]] if len(there) else None
         right = np.mean(predict(test, result.weights, engine).labels == test.labels)
-        label = f"{name}, {result.options['engine']}" if name == "BCFW" else name
+        label = {"HiGHS": "BCFW, HiGHS", "BCFW": f"BCFW, {result.options.get('inference')}"}.get(name, name)
         when, ratio = ("not within", "-") if after is None else (f"{after:.1f} s", f"{end / after:.1f}")
         print(
             f"| {label:26} | {result.certificate:11} | {result.n_passes:6} | {result.seconds:7.1f} "
@@ -136,7 +138,8 @@ def compare(model, options):
             flush=True,
         )
         axes.loglog(at, np.maximum(gap, 1e-6), marker="o", ms=3, label=f"{label} ({result.certificate})")
-    axes.axhline(target, color="0.5", ls="--", lw=1, label="where HiGHS ended")
+    if target is not None:
+        axes.axhline(target, color="0.5", ls="--", lw=1, label="where HiGHS ended")
     axes.set(xlabel="seconds, with checks", ylabel="certified gap", title=f"MSRC-21, {model}")
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize=8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -191,3 +193,10 @@ def test_many_pairs_are_swept():
     many = multi_label_problem(np.ones((1, 1)), np.zeros((1, 26), int), label_edges("full", np.zeros((1, 26), int)), 26)
     assert choose_solver(many).name == "soft-bcfw"
     assert choose_solver(many).reason.startswith("325 pairs an example")
+
+
+@pytest.mark.parametrize(("n_features", "name"), [(3, "one-slack"), (60, "bcfw")])
+def test_loopy_graphs_with_few_weights_share_a_plane(n_features, name):
+    edges = list(itertools.combinations(range(9), 2))
+    problem = graph_problem([(np.ones((9, n_features)), np.array(edges))], [np.zeros(9, int)], 4, edge_weights="potts")
+    assert choose_solver(problem).name == name

@@ -63,7 +63,8 @@ where sweeps had proved the optimum in 50. The price is a max-marginal a visit, 
 
 Complexity
 ----------
-A round costs two passes over each table and variable of its scope. Tables are read where they are; memory is a few
+A round costs two passes over each table and variable of its scope; a pair's table whose unequal states all score the same (Potts)
+is passed over once, to see that, and costs a few operations a state from then on. Tables are read where they are; memory is a few
 numbers per state and message of the largest example and a copy of its tables, kept for the next call.
 """
 

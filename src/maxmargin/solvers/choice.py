@@ -12,8 +12,9 @@
    an example, many for each variable, and room for their marginals, `soft-bcfw`: cuts of such graphs take longer than its sweeps
    (Yeast with 91 pairs was 2 times faster with cuts, RCV1 with 435 a little slower, bibtex with 12,561 3.6 times slower).
 6. Examples so small that exact inference is cheap: `bcfw` with it.
-7. Anything else, such as images with many classes: `bcfw` with dual decomposition, whose labelings and bounds bracket the exact
-   problem.
+7. Anything else, such as images with many classes: dual decomposition, whose labelings and bounds bracket the exact problem, in
+   `one-slack` if there are at most 100 weights, else in `bcfw`. With 36 weights on pictures of 10 x 10 pixels in 4 classes
+   `one-slack` was at a gap of 0.002 after 6 to 11 s, `bcfw` at 0.004 to 0.8 after 12 s (60 and 300 pictures, two values of C).
 
 A problem that is not made of factor graphs has only its oracle: `bcfw`, or `one-slack` if it is one example. With
 ``objective="log"`` or ``"softmax-margin"``: `lbfgs`.
@@ -77,4 +78,6 @@ def _choice(problem: Any) -> tuple[Solver, str]:
     found = exact_engine(problem)
     if found is not None:
         return BCFW(), f"exact inference is cheap: {found[1]}"
+    if problem.n_weights <= _FEW_WEIGHTS:
+        return OneSlack(), "loopy graphs and few weights: one plane for all takes the fewest calls of the oracle"
     return BCFW(), "loopy graphs: dual decomposition finds labelings and bounds their scores"

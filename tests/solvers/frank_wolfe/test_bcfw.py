@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.errors import OptionError
-from maxmargin.problems import Features, label_edges, multi_label_problem, statistics
+from maxmargin.inference import JunctionTree
+from maxmargin.problems import Features, graph_problem, label_edges, multi_label_problem, statistics
 from maxmargin.problems.chains import chain_problem
-from maxmargin.solvers import FrankWolfe, Status, Subgradient
+from maxmargin.solvers import FrankWolfe, OneSlack, Status, Subgradient
 from maxmargin.solvers.frank_wolfe import plane_run
 from maxmargin.solvers.frank_wolfe.bcfw import BCFW
 from reference.enumerated_program import exact_optimum
@@ -265,24 +267,69 @@ def test_visits_with_dense_rows_do_what_others_do(monkeypatch):
         problem, C = problem_of(seed, n_examples=6, max_variables=6, sparse=False)
         state = BCFW("exhaustive").solve(problem, C, tol=0.0, max_passes=4).state
         run = BCFW("exhaustive").make_run(problem, 1.0 / C, 0, 1)
-        order = np.random.default_rng(seed).integers(problem.n_examples, size=30)
         # Masses elsewhere than where the last visits left them.
         state.store.shrink(0.5)
         state.w_v[:], state.w_f[:] = run.dual_point(state)[1:]
-        found = []
-        for rows in (run.rows, None):
-            now = replace(state, w_v=state.w_v.copy(), w_f=state.w_f.copy(), store=state.store._copy())
-            run.rows, counts = rows, np.zeros(3, np.int64)
-            gain = run.visit(now, order, run.resting._replace(ask=False, steps=100), counts)
-            linear, *w = run.dual_point(now)
-            np.testing.assert_allclose(now.w_v, w[0], atol=1e-9)
-            np.testing.assert_allclose(now.w_f, w[1], atol=1e-9)
-            found.append((gain, linear, *w, counts))
-        for one, other in zip(*found, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9)
+        dense = run.rows
+        # One step of one example: a step leaves two planes with equal slopes, and rounding has the choice of the next.
+        for m in range(problem.n_examples):
+            found = []
+            for rows in (dense, None):
+                now = replace(state, w_v=state.w_v.copy(), w_f=state.w_f.copy(), store=state.store._copy())
+                run.rows, counts = rows, np.zeros(3, np.int64)
+                gain = run.visit(now, np.array([m]), run.resting._replace(ask=False, steps=1), counts)
+                linear, *w = run.dual_point(now)
+                np.testing.assert_allclose(now.w_v, w[0], atol=1e-9)
+                np.testing.assert_allclose(now.w_f, w[1], atol=1e-9)
+                found.append((gain, linear, *w, counts))
+            for one, other in zip(*found, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9)
 
 
 def test_rows_that_were_given_sparse_stay_so(monkeypatch):
     dense_rows_always(monkeypatch)
     problem, _ = problem_of(3, sparse=True)
     assert BCFW().make_run(problem, 1.0, 0, 1).rows is None
+
+
+def crowded(seed, n_examples=6, n_nodes=9, n_states=4):
+    """Complete graphs with labels at random: the relaxation is loose, and no exact engine is cheap."""
+    rng, edges = np.random.default_rng(seed), np.array(list(itertools.combinations(range(n_nodes), 2)))
+    labels = rng.integers(n_states, size=(n_examples, n_nodes))
+    graphs = [(np.eye(n_states)[y] + 1.5 * rng.normal(size=(n_nodes, n_states)), edges) for y in labels]
+    return graph_problem(graphs, list(labels), n_states)
+
+
+@pytest.mark.parametrize("make", [BCFW, OneSlack])
+def test_what_dual_decomposition_leaves_open_ends_a_run(make):
+    problem, C = crowded(0), 2.0
+    result = make().solve(problem, C, tol=1e-6, max_passes=1000)
+    assert result.options["inference"] == "dual_decomposition"
+    assert result.status is Status.STALLED
+    assert result.n_passes < 300
+    assert result.certificate == "exact"
+    assert result.state.in_earnest
+    # The bounds hold for the objective by exact inference.
+    w = result.weights
+    scores = problem.scores(w, loss_augmented=True)
+    best = JunctionTree(10**6).maximise(problem, scores).values - problem.labeling_scores(scores, problem.labels)
+    value = w @ w / (2.0 * C) + best.mean()
+    assert result.dual - SLACK <= value <= result.primal + SLACK
+    if make is BCFW:
+        assert "between the labelings" in result.message
+        assert result.history["left_open"][-1] > 0.8 * result.gap
+
+
+def test_a_gap_that_shrinks_is_not_over():
+    problem = crowded(1)
+    run = BCFW().make_run(problem, 0.5, 0, 1)
+    now = run.begin(None)
+    now.in_earnest, now.n_passes = True, 100
+    now.history = {"n_passes": [50.0, 75.0, 100.0], "gap": [1.0, 0.9, 0.8], "left_open": [0.9, 0.9, 0.9]}
+    assert not run.stalled(now)
+    now.history["gap"] = [1.0, 0.99, 0.98]
+    assert run.stalled(now)
+    now.history["left_open"][0] = 0.5
+    assert run.stalled(now)
+    now.history["left_open"][1] = 0.5
+    assert not run.stalled(now)

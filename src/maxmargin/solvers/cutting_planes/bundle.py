@@ -50,6 +50,8 @@ from maxmargin.solvers.planes.working_set import WorkingSet
 
 #: The programme is solved to this share of the violation last seen, and of the tolerance.
 _QP_SHARE, _QP_FLOOR = 0.05, 0.05
+#: Share of the gap between the plane that the oracle found and its bound above which it is asked for its best.
+_LEFT_OPEN = 0.3
 #: Relative difference of a plane's slope from the model's value that is rounding.
 _ROUNDING = 1e-12
 #: Engines whose marginals are exact.
@@ -75,6 +77,8 @@ class BundleState(WorkingSet, State):
     at_w: bool = False
     #: Questions in a row whose answer changed nothing: after one on the way to w and one there, the next ones would not, either.
     n_idle: int = 0
+    #: Whether the oracle is asked for its best.
+    in_earnest: bool = False
     #: What the planes are of (`family_of`).
     family: int = 0
 
@@ -221,11 +225,11 @@ class BundleRun(OracleRun[BundleState]):
 
     def steps(self, now: BundleState, stop: Callable[[], bool]) -> None:
         """One round: a plane, and the programme with it."""
-        xi, before = self.model(now), now.primal
+        xi, before, effort = self.model(now), now.primal, now.in_earnest
         if self.add(now, self.found(now, xi), xi):
             now.n_idle = 0
             return
-        now.n_idle = now.n_idle + 1 if now.primal == before else 0
+        now.n_idle = now.n_idle + 1 if now.primal == before and now.in_earnest == effort else 0
         if self.certificate == "none":
             # The oracle missed what the set has; what is left of the gap is the programme's.
             self.solve_programme(now, _QP_FLOOR * self.tol)
@@ -249,6 +253,7 @@ class BundleRun(OracleRun[BundleState]):
         step = 1.0 if self.always_at_w or now.at_w or not np.isfinite(now.primal) else self.step
         u = now.w if step == 1.0 else blend(step, now.best, now.w, self.between, self.threads)
         plane, risk = self.ask(now, u)
+        self.note_left_open(now, risk - plane.ell + sparse_dot(plane.index, plane.value, u))
         if self.certificate == "none":
             risk = max(risk, now.largest_slope(self.lam))
         if self.always_at_w:
@@ -260,6 +265,9 @@ class BundleRun(OracleRun[BundleState]):
         now.at_w = step < 1.0 and now.violation == 0.0
         self.keep(now, risk, u, step)
         return plane
+
+    def note_left_open(self, now: BundleState, left_open: float) -> None:
+        """Take note of what lies between the plane that the oracle found and its bound."""
 
     def keep(self, now: BundleState, risk: float, u: NDArray[np.float64], step: float) -> None:
         """Take note of weights with a better value; u is `step` of the way from the best ones to w."""
@@ -341,6 +349,17 @@ class HingeRun(BundleRun):
             **WorkingSet.only_truth(self.size, images), w=zero, best=zero.copy(),
             coefficients=np.zeros(self.size if images else 0), lam=self.lam,
         )  # fmt: skip
+
+    def found(self, now: BundleState, xi: float) -> MeanPlane:
+        """A plane by the oracle."""
+        if getattr(self.oracle.oracle, "thorough", None) is not None:
+            self.oracle.oracle.in_earnest = now.in_earnest
+        return super().found(now, xi)
+
+    def note_left_open(self, now: BundleState, left_open: float) -> None:
+        """Ask the oracle for its best from now on, if what it leaves open is much of the gap."""
+        if getattr(self.oracle.oracle, "thorough", None) is not None:
+            now.in_earnest = now.in_earnest or left_open > _LEFT_OPEN * (now.primal - now.dual)
 
     def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[MeanPlane, float]:
         """The mean of the examples' planes of largest slope."""

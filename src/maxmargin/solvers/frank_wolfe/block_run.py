@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -36,6 +37,9 @@ _CENTRE_PASSES = 2
 #: Operations between two questions whether to stop; batches of a pass, at most, for an engine outside the compiled loop: each
 #: batch costs some milliseconds beside its answers.
 _PIECE, _BATCHES = 20_000_000, 24
+#: Share of the gap that lies between the labelings found and their bounds above which the oracle is asked for its best, and above
+#: which the run is over, if in so many passes, at least, the gap does not become so many times what it was.
+_LEFT_OPEN, _PATIENCE, _SLOW = (0.3, 0.8), 20, 0.9
 #: Entries of the planes that a check finds at a time.
 _SHARD_ENTRIES = 1 << 22
 
@@ -48,6 +52,8 @@ class BlockState(ProximalState):
     mean_f: NDArray[np.float64]
     gaps: NDArray[np.float64]
     step_lam: float
+    #: Whether the oracle is asked for its best.
+    in_earnest: bool = field(default=False, kw_only=True)
 
 
 B = TypeVar("B", bound=BlockState)
@@ -135,7 +141,7 @@ class BlockRun(ProximalRun[B]):
     def one_pass(self, now: B, stop: Callable[[], bool]) -> None:
         """As many visits as there are examples, and whatever else pays."""
         clock = jit.clock()
-        self.step_lam = now.step_lam
+        self.step_lam, self.oracle.in_earnest = now.step_lam, now.in_earnest
         if self.step_lam > self.lam and now.n_passes > 0 and now.n_passes % _CENTRE_PASSES == 0:
             self.move_centre(now)
         rng = np.random.default_rng([self.seed, 0, now.n_passes])
@@ -204,7 +210,7 @@ class BlockRun(ProximalRun[B]):
     def check(self, now: B, off_schedule: bool = False) -> None:
         """Ask the oracle about every example at the same weights: the mean of the gaps is the gap, and all planes are kept."""
         clock = jit.clock()
-        self.step_lam = now.step_lam
+        self.step_lam, self.oracle.in_earnest = now.step_lam, now.in_earnest
         linear, r_v, r_f = self.dual_point(now)
         self.raise_dual(now, linear, r_v, r_f)
         # Made afresh, which ends the drift of running sums.
@@ -221,8 +227,10 @@ class BlockRun(ProximalRun[B]):
         # A block's gap is its hinge minus the mean slope of its planes, and those add up to this.
         slopes = linear - self.lam * self.problem.inner(best, (r_v, r_f))
         primal = self.regulariser(*best) + slopes + self.mean(now.gaps)
+        left_open = 0.0
         if bounds is not None:
-            primal = self.regulariser(*best) + self.mean(bounds)
+            found, primal = primal, self.regulariser(*best) + self.mean(bounds)
+            left_open = max(primal - found, 0.0)
         if self.solver.averaging:
             mean = self.primal(now.mean_v, now.mean_f)
             if mean < primal:
@@ -232,8 +240,23 @@ class BlockRun(ProximalRun[B]):
             now.best_v[:], now.best_f[:] = best
         if not off_schedule:
             now.next_check = now.n_passes + 1 + now.n_passes // 8
+            now.in_earnest = now.in_earnest or left_open > _LEFT_OPEN[0] * now.gap
         now.monitor_seconds += jit.clock() - clock - asking
-        now.write_line(block_gap=self.mean(now.gaps), **self.line(now))
+        now.write_line(block_gap=self.mean(now.gaps), left_open=left_open, **self.line(now))
+
+    def stalled(self, now: B) -> bool:
+        """Whether the gap has stopped shrinking, or shrinks slowly and is what the oracle leaves open by its best."""
+        passes, gaps, opened = (now.history.get(name, []) for name in ("n_passes", "gap", "left_open"))
+        past = bisect_right(passes, now.n_passes - max(_PATIENCE, now.n_passes // 4)) - 1
+        if past >= 0 and now.in_earnest and gaps[-1] > _SLOW * gaps[past]:
+            since = zip(opened[past:], gaps[past:], strict=True)
+            if all(left > _LEFT_OPEN[1] * gap for left, gap in since):
+                self.message = (
+                    f"What is left of the gap lies between the labelings that {self.oracle.name} finds and its bounds on their "
+                    "scores, which longer training does not bring together."
+                )
+                return True
+        return super().stalled(now)
 
     def refresh_gaps(self, now: B, examples: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Find the planes of largest slope of these examples, in threads, and keep them and their gaps, without a step.

@@ -128,16 +128,19 @@ class PlaneRun(BlockRun[PlaneState]):
 
     def visit(self, now: PlaneState, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]) -> float:
         """Visit these examples; an engine outside the compiled loop is asked for those whose planes are exhausted."""
-        if not rules.ask and self.rows is not None:
-            return self.visit_cached(now, order, rules, counts)
+        gain, cached, asked = 0.0, rules._replace(ask=False), rules._replace(accept=np.inf, floor=np.inf)
+        if self.rows is not None:
+            gain, left = self.visit_cached(now, order, rules, counts)
+            if not left.any():
+                return gain
+            order, rules = order[left], asked
         if self.oracle.compiled is not None:
-            return self.visit_with(self.oracle.compiled, now, order, rules, counts)
-        cached, asked = rules._replace(ask=False), rules._replace(accept=np.inf, floor=np.inf)
+            return gain + self.visit_with(self.oracle.compiled, now, order, rules, counts)
         if not rules.ask:
-            return self.visit_with(NOTHING_GIVEN, now, order, cached, counts)
-        empty = exhausted(self.problem.batch, now.w_v, now.w_f, now.store, order, rules, now.gaps)
-        gain = self.visit_with(NOTHING_GIVEN, now, order[~empty], cached, counts)
-        order = order[empty]
+            return gain + self.visit_with(NOTHING_GIVEN, now, order, cached, counts)
+        if self.rows is None:
+            empty = exhausted(self.problem.batch, now.w_v, now.w_f, now.store, order, rules, now.gaps)
+            gain, order = self.visit_with(NOTHING_GIVEN, now, order[~empty], cached, counts), order[empty]
         return gain + self.visit_with(self.oracle.most_violated(now.w_v, now.w_f, order), now, order, asked, counts)
 
     @cached_property
@@ -145,13 +148,15 @@ class PlaneRun(BlockRun[PlaneState]):
         """Dense rows for visits without the oracle, where those pay."""
         return dense_rows(self.problem, self.oracle.projection_work)
 
-    def visit_cached(self, now: PlaneState, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]) -> float:
-        """Visit these examples without the oracle, with the weights turned around for the time."""
+    def visit_cached(
+        self, now: PlaneState, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]
+    ) -> tuple[float, NDArray[np.bool_]]:
+        """Visit these examples, with the weights turned around for the time; the gain, and who is left to the oracle."""
         b_v, b_f = (np.ascontiguousarray(w.T) for w in (now.w_v, now.w_f))
-        visit = Visit(order, 0, now.n_passes, now.gaps, counts)
-        gain = float(visit_cached(self.problem.batch, self.rows, b_v, b_f, now.store, self.work, rules, visit))
+        visit, left = Visit(order, 0, now.n_passes, now.gaps, counts), np.empty(len(order), np.bool_)
+        gain = float(visit_cached(self.problem.batch, self.rows, b_v, b_f, now.store, self.work, rules, visit, left))
         now.w_v[:], now.w_f[:] = b_v.T, b_f.T
-        return gain
+        return gain, left
 
     def visit_with(
         self, oracle: Any, now: PlaneState, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]

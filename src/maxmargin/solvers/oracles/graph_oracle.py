@@ -22,6 +22,7 @@ from maxmargin.errors import OptionError
 from maxmargin.inference import Engine, batches, engine
 from maxmargin.inference.choice import choose_oracle
 from maxmargin.inference.contract import MapResult, Relaxed
+from maxmargin.inference.dual_decomposition import DualDecomposition
 from maxmargin.jit import kernel
 from maxmargin.parallel.pool import Pool
 from maxmargin.parallel.threads import map_shards, pause
@@ -79,9 +80,17 @@ class GraphOracle:
         self.bounds = getattr(self.engine, "bounded", False)
         self.certificate = "exact" if self.engine.exact or self.bounds else "relaxed" if self.relaxes else "none"
         self.name = self.engine.name
+        #: The same with more effort, for a run that what the engine leaves open keeps from its end, and whether it is asked.
+        self.thorough = DualDecomposition() if chosen == "auto" and self.bounds else None
+        self.in_earnest = False
         self.sequential = bool(getattr(self.engine, "sequential", False))
         self.compiled = compiled_oracle(problem, self.engine)
         self._works: Pool[Work] = Pool()
+
+    @property
+    def asked(self) -> Engine:
+        """The engine that answers."""
+        return self.thorough if self.in_earnest and self.thorough is not None else self.engine
 
     def workspace(self) -> AbstractContextManager[Work]:
         """Room for a call of a compiled loop with this oracle."""
@@ -178,7 +187,7 @@ class GraphOracle:
             work = workspace(part.arrays.largest)
             planes_of_marginals(part.batch, work, relaxed.variables, relaxed.factors, found)
         else:
-            write_planes(part, self.engine.maximise(part, scores).labels, found)
+            write_planes(part, self.asked.maximise(part, scores).labels, found)
         return found
 
     def with_given(self, planes: Given) -> Given | TreeOracle | CutOracle:
@@ -193,7 +202,7 @@ class GraphOracle:
             return self.most_violated(w_v, w_f, examples), None
         part = self.problem.take(examples, keep_numbers=True)
         scores = part.scores_of((w_v, w_f), loss_augmented=True)
-        best = self.engine.maximise(part, scores)
+        best = self.asked.maximise(part, scores)
         found = self.room(len(examples))
         write_planes(part, best.labels, found)
         return found, best.bounds - part.labeling_scores(scores, part.labels)
@@ -216,7 +225,7 @@ class GraphOracle:
             map_shards(of_shard, list(itertools.pairwise(cuts)), threads, pausing=True)
             return out
         found = batches.predict(
-            self.problem, self.problem.flat_weights(w_v, w_f), _Hinges(self.engine), threads, loss_augmented=True
+            self.problem, self.problem.flat_weights(w_v, w_f), _Hinges(self.asked), threads, loss_augmented=True
         )
         return found.bounds if self.certificate != "none" else found.values
 
