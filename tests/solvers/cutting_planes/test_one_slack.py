@@ -129,7 +129,7 @@ def test_it_stops_where_svm_struct_does(rescaling, cache, make, n, tol):
     """At the first round whose weights violate no constraint by more than tol; all recomputed by enumeration."""
     problem, C = make(n), 5.0
     every, weight = planes(problem, rescaling), problem.arrays.weight / problem.n_examples
-    solver = OneSlack(rescaling, cache=cache, stop="svm-struct", inference="exhaustive")
+    solver = OneSlack(rescaling, cache=cache, step=1.0, stop="svm-struct", inference="exhaustive")
     result = solver.solve(problem, C, tol=tol, max_passes=2000)
     assert result.status is Status.CONVERGED
     run = solver.make_run(problem, 1.0 / C, 0, 1)
@@ -160,6 +160,28 @@ def test_it_stops_where_svm_struct_does(rescaling, cache, make, n, tol):
     assert (cache > 0) == (result.history["n_recalled"][-1] > 0)
 
 
+@pytest.mark.parametrize("rescaling", ["margin", "slack"])
+@pytest.mark.parametrize("cache", [0, 5])
+@pytest.mark.parametrize("step", ["auto", 0.5])
+def test_the_last_weights_meet_svm_structs_rule_wherever_planes_come_from(rescaling, cache, step):
+    """Violations and the objective at the weights that are returned, recomputed by enumeration."""
+    problem, C, tol = chain(8), 5.0, 1e-3
+    every, weight = planes(problem, rescaling), problem.arrays.weight / problem.n_examples
+    solver = OneSlack(rescaling, cache=cache, step=step, stop="svm-struct")
+    result = solver.solve(problem, C, tol=tol, max_passes=2000)
+    now, w = result.state, result.weights
+    assert result.status is Status.CONVERGED
+    assert now.asked_at_w
+    run = solver.make_run(problem, 1.0 / C, 0, 1)
+    # The masses are still those of the programme whose solution was asked about, unless that was improved on.
+    hinge = weight @ hinges(every, w)
+    np.testing.assert_allclose(result.primal, w @ w / (2 * C) + hinge, rtol=1e-9)
+    xi = max(now.ell[j] - run.oracle.flat(dense_plane(now, j)) @ w for j in range(now.n_planes))
+    assert hinge - xi <= tol + 1e-9
+    best = exact_optimum(problem, C, rescaling)
+    assert best - 1e-8 <= result.primal <= best + tol
+
+
 @pytest.mark.parametrize("solver", [OneSlack(), OneSlack(stop="svm-struct"), NSlack(), BundleMethod()])
 def test_where_nothing_is_violated_nothing_is_learned(solver):
     """Every loss is 0, so w = 0 is the optimum, and one round proves it."""
@@ -181,7 +203,7 @@ def test_the_default_stops_no_later():
     for seed in range(6):
         problem, C = problem_of(seed)
         ours = OneSlack(cache=0, step=1.0).solve(problem, C, tol=1e-3, max_passes=5000)
-        theirs = OneSlack(cache=0, step=0.5, stop="svm-struct").solve(problem, C, tol=1e-3, max_passes=5000)
+        theirs = OneSlack(cache=0, step=1.0, stop="svm-struct").solve(problem, C, tol=1e-3, max_passes=5000)
         assert ours.status is theirs.status is Status.CONVERGED
         assert ours.n_passes <= theirs.n_passes
         assert theirs.history["violation"][-1] <= 1e-3

@@ -71,7 +71,7 @@ from maxmargin.solvers.planes.arena import (
 
 #: Examples that are asked about at a time, at least and at most; fewer where most violate, more where few do.
 _CHUNK, _LONGEST = 16, 8192
-#: Shards of a chunk.
+#: Most shards of a chunk.
 _SHARDS = 8
 #: The programme's gap as a share of epsilon, and an example's as a share of that.
 _PROGRAMME, _BLOCK = 0.1, 0.5
@@ -254,7 +254,8 @@ class NSlackRun(OracleRun[NSlackState]):
 
     def ask(self, now: NSlackState, first: int, last: int, turn: Turn) -> None:
         """The oracle's answers for some examples at w."""
-        cuts = np.linspace(first, last, min(_SHARDS, last - first) + 1).astype(int).tolist()
+        n = min(_SHARDS, self.oracle.n_shards(last - first))
+        cuts = np.linspace(first, last, n + 1).astype(int).tolist()
         shards = [*itertools.pairwise(cuts), *[(last, last)] * (_SHARDS + 1 - len(cuts))]
         self.answers.n_planes[first:last] = 1
         self.answers.filled[:] = self.answers.segment[:-1]

@@ -16,7 +16,8 @@ A pass is a round with the oracle, and the rounds with the cache before it.
 
 In SVM-struct's terms: C is theirs (they write 1/2 |w|^2 + C xi, C times ours), and epsilon is `tol`. They stop when no constraint
 is violated by more than epsilon at the last solution, and return that (``stop="svm-struct"``); the default also counts the best
-weights seen before, which with the same planes is never later.
+weights seen before, which with the same planes is never later. For their rule, too, planes are asked for on the way to w until the
+best weights are within tol, and at w from then on; with ``step=1`` at w throughout, as they do.
 
 With an oracle that under-generates, the best of an example's cached planes takes the place of an answer that is worse (bundle.py
 has the rest).
@@ -59,6 +60,8 @@ class OneSlackState(BundleState):
     cache: Arena
     #: Rounds whose plane came from the cache.
     n_recalled: int = 0
+    #: Whether the oracle was last asked at w itself.
+    asked_at_w: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -82,8 +85,7 @@ class OneSlack(Solver):
         is violated by more than `tol` at the last weights, which are returned.
     step : "auto" or float
         Where to ask for planes: this part of the way from the best weights to the programme's (bundle.py); "auto" is 0.3, and
-        0.5 with a cache, whose planes steady the programme, too. 1, which is what
-        ``stop="svm-struct"`` does whatever is said here, is the algorithm of the paper.
+        0.5 with a cache, whose planes steady the programme, too. 1 is the algorithm of the paper.
     inactive : int
         Planes without mass in so many programmes are dropped.
     inference : "auto", str or engine
@@ -151,7 +153,6 @@ class OneSlackRun(HingeRun):
         self.rescaling = solver.rescaling
         super().__init__(solver, problem, lam, random_state, threads)
         fast = isinstance(problem, FactorGraphs) and isinstance(self.oracle.oracle.compiled, TreeOracle)
-        self.always_at_w = self.always_at_w or solver.stop == "svm-struct"
         self.capacity = (0 if fast else 10) if solver.cache == "auto" else int(solver.cache)
         self.oracle.keeps = self.capacity > 0
 
@@ -190,6 +191,22 @@ class OneSlackRun(HingeRun):
                 return
         super().steps(now, stop)
 
+    def found(self, now: Any, xi: float) -> MeanPlane:
+        """A plane by the oracle; at w, where SVM-struct's rule could be met there, and then w is what is returned."""
+        if self.solver.stop != "svm-struct" or self.always_at_w:
+            now.asked_at_w = True
+            return super().found(now, xi)
+        now.at_w = now.at_w or self.step == 1.0 or now.gap <= self.tol
+        now.asked_at_w = now.at_w or not np.isfinite(now.primal)
+        if not now.asked_at_w:
+            return super().found(now, xi)
+        best, coefficients, primal = now.best.copy(), now.coefficients.copy(), now.primal
+        now.primal = np.inf
+        plane = super().found(now, xi)
+        if now.violation > self.tol and primal < now.primal:
+            now.best, now.coefficients, now.primal = best, coefficients, primal
+        return plane
+
     def ask(self, now: Any, u: NDArray[np.float64]) -> tuple[MeanPlane, float]:
         """The mean of the examples' planes of largest slope, which the cache gets, too."""
         clock = now.n_passes + now.n_recalled
@@ -203,9 +220,9 @@ class OneSlackRun(HingeRun):
         """Bounds come with the rounds."""
         return {**super().measure(now, off_schedule), "n_recalled": now.n_recalled}
 
-    def settled(self, now: BundleState, tol: float) -> bool:
+    def settled(self, now: Any, tol: float) -> bool:
         """A smaller gap of older bounds is no reason to stop for SVM-struct."""
-        return self.solver.stop != "svm-struct" or now.violation <= tol
+        return self.solver.stop != "svm-struct" or (now.violation <= tol and now.asked_at_w)
 
     def options(self, now: Any) -> dict[str, Any]:
         """The oracle, the planes in use, the size of the cache, and the rounds whose plane came from it."""

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,8 @@ from maxmargin.solvers.planes.vectors import erase, nonzeros
 _SHARDS = 32
 #: Scores of all rows are made at once if there are at most so many for an entry of a kept plane.
 _MANY = 2.0
+#: Operations of a shard in compiled code, at least: to begin one takes as long as some ten thousand.
+_SHARD_WORK = 4e6
 #: Examples that an oracle outside compiled code is asked about at a time.
 _BATCH = 256
 
@@ -81,8 +84,8 @@ class JointOracle:
         self.size = self.oracle.n_weights
         #: Whether examples are asked about one after the other; whether planes that were found are recalled later.
         self.sequential, self.keeps = isinstance(problem, PythonProblem), True
-        n = min(_SHARDS, self.n_examples)
-        self.shards = list(itertools.pairwise(np.linspace(0, self.n_examples, n + 1).astype(int).tolist()))
+        cuts = np.linspace(0, self.n_examples, self.n_shards(self.n_examples) + 1).astype(int).tolist()
+        self.shards = list(itertools.pairwise(cuts))
         self.out = np.zeros(self.size)
         # Compiled before any clock starts.
         nothing = self.cache(1)
@@ -91,6 +94,10 @@ class JointOracle:
     def oracle_of_examples(self, problem: Any, engine: str | Engine, rescaling: str) -> MaxOracle:
         """Who answers for single examples."""
         return oracle_of(problem, engine, rescaling=rescaling)
+
+    def n_shards(self, n_examples: int) -> int:
+        """How many shards to ask about so many examples in."""
+        return min(_SHARDS, n_examples)
 
     def cache(self, capacity: int) -> Arena:
         """An empty cache of so many planes an example, beside the truth."""
@@ -221,6 +228,18 @@ class GraphJointOracle(JointOracle):
     def oracle_of_examples(self, problem: FactorGraphs, engine: str | Engine, rescaling: str) -> GraphOracle:
         """Who answers for single examples."""
         return (GraphOracle if rescaling == "margin" else SlackOracle)(problem, engine)
+
+    def n_shards(self, n_examples: int) -> int:
+        """How many shards to ask about so many examples in: few, where the oracle is quick."""
+        most = super().n_shards(n_examples)
+        if self.oracle.compiled is None:
+            return most
+        return min(most, max(2, int(n_examples * self.operations / _SHARD_WORK)))
+
+    @cached_property
+    def operations(self) -> float:
+        """Operations of a question about one example, on average."""
+        return self.oracle.projection_work + self.oracle.work
 
     def split(self, vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weights of variables and of factors in a working vector, as views."""
