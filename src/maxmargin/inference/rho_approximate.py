@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from maxmargin.errors import OptionError
-from maxmargin.inference.contract import MapResult, Marginals
+from maxmargin.inference.contract import MapResult, Marginals, check_refusal
 from maxmargin.inference.exhaustive import Exhaustive
 from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
@@ -49,6 +49,7 @@ class RhoApproximate:
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
         """Find a labeling of every example that is about rho times as good as the best."""
+        check_refusal(self, graphs)
         best = Exhaustive(self.limit).maximise(graphs, scores)
         labels, least = best.labels.copy(), self.rho * best.values
         find_least(graphs.arrays, scores.variables, scores.factors, least, labels)
