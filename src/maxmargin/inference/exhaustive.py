@@ -338,3 +338,17 @@ def _credit_factors(g: Any, levels: Any, room: Any, work: Any, v0: int, d: int, 
                     out_f[factors[q].table + y] += p * work[y]
                 continue
         out_f[place[q] + choice[d] * factors[q].stride] += p
+
+
+@inner
+def next_labeling(variables: Any, v0: int, n: int, n_states: int, labels: Any) -> bool:
+    """Make labels[:n] the next labeling in C order, of an example whose structure begins at v0; False after the last one."""
+    i = n - 1
+    while i >= 0:
+        last = variables[v0 + i + 1].table if i + 1 < n else n_states
+        if labels[i] + 1 < last - variables[v0 + i].table:
+            labels[i] += 1
+            return True
+        labels[i] = 0
+        i -= 1
+    return False

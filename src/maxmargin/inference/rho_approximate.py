@@ -17,7 +17,7 @@ import numpy as np
 
 from maxmargin.errors import OptionError
 from maxmargin.inference.contract import MapResult, Marginals, check_refusal
-from maxmargin.inference.exhaustive import Exhaustive
+from maxmargin.inference.exhaustive import Exhaustive, next_labeling
 from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import joint_state
@@ -95,12 +95,4 @@ def find_least(g: Any, v_scores: Any, f_scores: Any, least: Any, out: Any) -> No
                 found = score
                 for i in range(n):
                     out[first + i] = labels[i]
-            i = n - 1
-            while i >= 0:
-                last = variables[v0 + i + 1].table if i + 1 < n else n_states
-                if labels[i] + 1 < last - variables[v0 + i].table:
-                    labels[i] += 1
-                    break
-                labels[i] = 0
-                i -= 1
-            more = i >= 0
+            more = next_labeling(variables, v0, n, n_states, labels)

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.inference import Engine, by_count
-from maxmargin.inference.exhaustive import Exhaustive, joint_states
+from maxmargin.inference.exhaustive import Exhaustive, joint_states, next_labeling
 from maxmargin.inference.trees import Trees
 from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
@@ -199,12 +199,4 @@ def try_all(g: Any, v_scores: Any, f_scores: Any, truth: Any, out: Any) -> None:
                 best = loss * (1.0 + score)
                 for i in range(n):
                     out[first + i] = labels[i]
-            i = n - 1
-            while i >= 0:
-                last = variables[v0 + i + 1].table if i + 1 < n else n_states
-                if labels[i] + 1 < last - variables[v0 + i].table:
-                    labels[i] += 1
-                    break
-                labels[i] = 0
-                i -= 1
-            more = i >= 0
+            more = next_labeling(variables, v0, n, n_states, labels)
