@@ -11,8 +11,9 @@ import pytest
 
 from maxmargin.datasets import make_synth2
 from maxmargin.errors import OptionError
-from maxmargin.problems import label_edges, multi_label_problem
+from maxmargin.problems import FactorGraphs, Features, Structure, Template, label_edges, multi_label_problem
 from maxmargin.solvers import Callback, SoftBCFW, Status, make_solver
+from reference.enumerated_program import exact_optimum, value
 from reference.random_problems import random_problem
 
 
@@ -192,3 +193,33 @@ def test_problems_without_labels_are_refused(problem):
     X, Y = make_synth2(5, random_state=0)
     with pytest.raises(OptionError, match="no labels"):
         SoftBCFW().solve(multi_label_problem(X, None, label_edges("none", Y), 10))
+
+
+@pytest.mark.parametrize("C", [1.0, 30.0])
+@pytest.mark.parametrize("tables", [False, True])
+def test_scores_of_single_examples_count(C, tables):
+    """Fixed scores of states and joint states, which differ from example to example, against another solver and enumeration."""
+    rng = np.random.default_rng(3)
+    n, length, states = 10, 4, 3
+    structure = Structure(
+        [0] * length,
+        list(range(length)),
+        [0] * (length - 1),
+        [0] * (length - 1),
+        [(i, i + 1) for i in range(length - 1)],
+    )
+    problem = FactorGraphs(
+        [structure], [0] * n, [Template(np.arange(states))], [Template(np.arange(states**2).reshape(states, states))],
+        Features(rng.normal(size=(n * length, 2))), Features.constant(), np.arange(n) * length, [0] * n,
+        rng.integers(0, states, n * length), None,
+        variable_scores=rng.normal(size=n * length * states),
+        factor_scores=rng.normal(size=n * (length - 1) * states**2) if tables else None,
+    )  # fmt: skip
+    losses = np.ones(n * length * states) / length
+    losses[problem.state_starts() + problem.labels] = 0.0
+    problem.arrays = problem.arrays._replace(losses=losses)
+    optimum = exact_optimum(problem, C)
+    result = SoftBCFW().solve(problem, C, tol=1e-4, max_passes=20_000)
+    assert result.status is Status.CONVERGED
+    assert result.dual - 1e-9 <= optimum <= result.primal + 1e-9
+    assert result.primal == pytest.approx(value(problem, C, result.weights), abs=1e-4)
