@@ -99,6 +99,8 @@ def test_what_is_refused_says_what_there_is(folder, capsys):
     assert "it has an option of its own" in refused(capsys, classes, "--set", "C=3")
     assert "is not of the form NAME=VALUE" in refused(capsys, classes, "--set", "edges")
     assert "sampling=3 is not known" in refused(capsys, tags, "--solver", "bcfw", "--set", "solver.sampling=3")
+    assert "n_jobs=0 is not possible" in refused(capsys, classes, "--threads", 0)
+    assert "no list of numbers" in refused(capsys, classes, "--C-path", "1,x")
     assert run(["train", "--rescaling", "slack"]) == 2
     assert "--rescaling needs DATA" in capsys.readouterr().err
 

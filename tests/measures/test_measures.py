@@ -246,6 +246,25 @@ def test_weights_of_zero_are_said_to_be_so():
     assert not model.coef_.any()
 
 
+@pytest.mark.parametrize("loss", ["f1", "break-even", "roc-area"])
+@pytest.mark.parametrize("n_positive", [1, 3])
+def test_a_class_of_few_rows_is_never_held_out_whole(loss, n_positive):
+    rng = np.random.default_rng(0)
+    y = (np.arange(100) < n_positive).astype(int)
+    X = rng.normal(size=(100, 3)) + 3.0 * y[:, None]
+    model = mm.BinarySVM(loss=loss).fit(X, y)
+    assert len(model.validation_path_) > 1
+    assert model.score(X, y) > 0.95
+
+
+def test_queries_without_pairs_are_not_all_that_is_left():
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(60, 2)), np.repeat(np.arange(30), 2)
+    y = np.where(np.arange(60) == 0, 1, 0)
+    model = mm.RankingSVM().fit(X, y, qid)
+    assert model.score(X, y, qid) == 1.0
+
+
 def test_as_many_are_positive_as_the_measure_counts():
     X, y = rare(2, 2000)
     for loss, expected in (("precision@100", 100), ("recall@3%", 60), ("break-even", y.sum()), ("roc-area", y.sum())):

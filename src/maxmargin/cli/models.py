@@ -29,7 +29,7 @@ def make_model(args: argparse.Namespace, task: str, early: bool = False, **chang
     if args.seed is not None:
         options["random_state"] = args.seed
     # The answer does not depend on the number of threads.
-    options |= {"n_jobs": args.threads or -1, "verbose": 0 if args.quiet else 1}
+    options |= {"n_jobs": -1 if args.threads is None else args.threads, "verbose": 0 if args.quiet else 1}
     solver = solver_of(args)
     if solver is not None:
         options["solver"] = solver

@@ -14,7 +14,7 @@ from maxmargin.errors import OptionError, did_you_mean
 
 #: Options of the command line that are options of solvers, by their names there.
 OF_SOLVERS = {"rescaling": "rescaling", "cache": "cache", "stop": "stop", "train_inference": "inference"}
-#: Options that are parameters of some estimators, and the tasks that have them; the others go by the same name everywhere.
+#: Options that are parameters of estimators, of the same names; not all tasks have all of them.
 OF_ESTIMATORS = ("order", "emission_order", "bio", "n_basis", "C_path", "checkpoint")
 #: Parameters that other options of the command line set, or that mean nothing there.
 _TAKEN = ("C", "solver", "verbose", "n_jobs", "random_state", "features", "warm_start")
@@ -25,9 +25,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rescaling", choices=("margin", "slack"), help="how the loss enters: one-slack, n-slack (default: margin)"
     )
-    parser.add_argument(
-        "--cache", type=_whole, metavar="N", help="planes kept for each example: bcfw, n-slack, one-slack"
-    )
+    parser.add_argument("--cache", type=int, metavar="N", help="planes kept for each example: bcfw, n-slack, one-slack")
     parser.add_argument(
         "--stop",
         choices=("gap", "svm-struct"),
@@ -65,12 +63,11 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _whole(text: str) -> int:
-    return int(text)
-
-
 def _numbers(text: str) -> list[float]:
-    return [float(one) for one in text.split(",") if one.strip()]
+    try:
+        return [float(one) for one in text.split(",") if one.strip()]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers with commas between them") from None
 
 
 def _setting(text: str) -> tuple[str, Any]:

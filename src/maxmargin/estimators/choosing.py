@@ -126,8 +126,9 @@ def held_out(problem: Any, fraction: float, random_state: Any) -> list[NDArray[n
     else:
         part = np.where(np.floor((place + 1) * fraction) > np.floor(place * fraction), 0, 1)
     chosen = [np.sort(order[part == k]) for k in range(n_parts)]
-    if graphs:
-        owner, kinds = np.repeat(np.arange(problem.n_examples), n_variables), _kinds(problem)
+    kinds = _kinds(problem) if graphs else classes
+    if kinds is not None:
+        owner = np.repeat(np.arange(len(weight)), n_variables)
         chosen = [one[~np.isin(one, _alone(owner, kinds, one, weight))] for one in chosen]
     return [one for one in chosen if len(one)]
 

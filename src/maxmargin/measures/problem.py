@@ -3,7 +3,7 @@
     P(w) = lam/2 |w|^2 + H(w),     H(w) = max over labelings of all rows of  ell - w . psi,     psi = sum_i c_i x_i
 
 A measure (counts.py, pairs.py) turns the scores X w into the coefficients c and the loss ell of the most violated labeling. Cutting
-planes (`one-slack`) take some tens of rounds, each a product with X, a sort, and a product with its transpose.
+planes (`one-slack`) take tens to hundreds of rounds, each a product with X, a sort, and a product with its transpose.
 """
 
 from __future__ import annotations
@@ -113,9 +113,15 @@ class MeasureProblem:
     # ------------------------------------------------------------------------------------------------ choosing C
 
     @property
-    def kinds(self) -> NDArray[np.int64] | None:
-        """What each unit should be held out in proportion to; None if units are of several rows."""
-        return self.measure.kinds if len(self.weight) == self.measure.n else None
+    def kinds(self) -> NDArray[np.int64]:
+        """What units should be held out in proportion to: classes of rows; or, of several rows, whether they differ."""
+        kinds, n = self.measure.kinds, len(self.weight)
+        if n == self.measure.n:
+            return np.asarray(kinds)
+        low, high = np.full(n, kinds.max()), np.zeros(n, np.int64)
+        np.minimum.at(low, self.units, kinds)
+        np.maximum.at(high, self.units, kinds)
+        return (high > low).astype(np.int64)
 
     def scale_of_loss_and_features(self) -> tuple[float, float]:
         """The loss at w = 0, and the squared norm that its psi would have if rows were at right angles."""
@@ -124,12 +130,12 @@ class MeasureProblem:
         return ell, float(coefficients**2 @ norms)
 
     def loss_of(self, units: NDArray[np.int64], w: NDArray[np.float64]) -> float:
-        """The loss of the predictions for some units; 0 where it cannot be measured, for lack of a class or of pairs."""
-        rows = self._rows(units)
+        """The loss of the predictions for some units; of all, where those lack a class or have no pairs."""
+        rows, scores = self._rows(units), self.scores(w)
         try:
-            return float(self.measure.take(rows).loss(self.scores(w)[rows]))
+            return float(self.measure.take(rows).loss(scores[rows]))
         except DataError:
-            return 0.0
+            return float(self.measure.loss(scores))
 
 
 class MeasureOracle:

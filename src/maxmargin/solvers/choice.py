@@ -54,7 +54,7 @@ def _smooth_choice() -> tuple[Solver, str]:
 def _choice(problem: Any) -> tuple[Solver, str]:
     if not isinstance(problem, FactorGraphs):
         if problem.n_examples == 1:
-            return OneSlack(), "one labeling of all rows together, so one plane a round"
+            return OneSlack(), "a single example: one plane a round is all that there is to find"
         return BCFW(), "the problem has a max-oracle and nothing else"
     if problem.example_factors[-1] == 0:
         return SoftBCFW(), "without factors every block has a closed-form optimum"

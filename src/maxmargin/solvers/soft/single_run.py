@@ -101,7 +101,7 @@ class SingleRun(ProximalRun[SingleState]):
         self.leaves_out = solver.sampling == "gap" and solver.smoothing == 0.0
         self.binary = solver.smoothing == 0.0 and is_plain_binary(problem)
         features = problem.variable_features
-        entries = len(features.arrays.data) if features.sparse else features.shape[0] * features.shape[1]
+        entries = len(features.arrays.indices) if features.sparse else features.shape[0] * features.shape[1]
         self.budget = 1 + int(_ENTRIES / (1.0 + problem.n_variable_blocks * entries / problem.n_examples))
         self.rules = self.rules_for(_LEAVE_OUT)
 
