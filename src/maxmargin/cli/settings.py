@@ -25,11 +25,11 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rescaling", choices=("margin", "slack"), help="how the loss enters: one-slack, n-slack (default: margin)"
     )
-    parser.add_argument("--cache", type=int, metavar="N", help="planes kept for each example: bcfw, n-slack, one-slack")
+    parser.add_argument("--cache", type=int, metavar="N", help="planes kept for each example: bcfw, one-slack")
     parser.add_argument(
         "--stop",
         choices=("gap", "svm-struct"),
-        help="when to stop: one-slack, n-slack (default: gap; svm-struct has --tol as its -e)",
+        help="when to stop: one-slack (default: gap; svm-struct has --tol as its -e)",
     )
     parser.add_argument(
         "--train-inference",
