@@ -15,6 +15,7 @@ from maxmargin.solvers import BCFW, SOLVERS, Status
 from maxmargin.solvers.core import loop
 from maxmargin.solvers.oracles.graph_oracle import GraphOracle
 from reference.enumerated_program import exact_optimum
+from reference.interruptions import Ticks
 from reference.quadratic_program import optimum
 
 C, SLACK = 3.0, 1e-7
@@ -50,17 +51,6 @@ class Slow:
 def wait_as_if_compiling(seconds):
     with jit.stopwatch.counting():
         time.sleep(seconds)
-
-
-class Ticks:
-    """A clock that moves on by one whenever it is read."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        self.now += 1.0
-        return self.now
 
 
 def true_value(problem, w):
