@@ -7,6 +7,8 @@ taken. There is no bound on the best score: ``bounds`` are +inf.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from maxmargin.errors import OptionError
@@ -24,15 +26,18 @@ class Combined:
     max_rounds : int
     damping : float
     tol : float
+    labeling : "best" or "last"
         Options of `LoopyBP`.
     """
 
     name = "combined"
     exact = False
 
-    def __init__(self, max_rounds: int = 100, damping: float = 0.5, tol: float = 1e-6) -> None:
+    def __init__(
+        self, max_rounds: int = 100, damping: float = 0.5, tol: float = 1e-6, labeling: Literal["best", "last"] = "best"
+    ) -> None:
         self.greedy = Greedy()
-        self.loopy_bp = LoopyBP(max_rounds, damping, tol)
+        self.loopy_bp = LoopyBP(max_rounds, damping, tol, labeling)
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
         """Refuse what the two methods refuse: structured factors."""

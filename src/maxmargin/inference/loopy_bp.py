@@ -26,8 +26,8 @@ error. The converse does not hold on graphs with cycles: a labeling found may be
 *Labelings.* After each round every variable takes the state of its largest belief (the lowest of several). When some
 states have the same belief, such a choice can be inconsistent even on a forest, so after the last round variables also
 choose one after another, in the order of the walk, each given those before it: variables that have chosen say -inf of
-all their other states. The best labeling seen is the answer; on a forest, the last is a best one. There is no bound on
-what was missed (``bounds`` are +inf), whether the messages have converged or not.
+all their other states. The best labeling seen is the answer; on a forest, the last is a best one. With ``labeling="last"`` it is
+that of the last round's beliefs instead, which is plain belief propagation. There is no bound on what was missed (``bounds`` are +inf), whether the messages have converged or not.
 
 *Marginals* are the normalised beliefs. With ``Z_i = T log sum exp(b_i / T)``, ``Z_c`` the same of ``B_c``, and d_i the
 number of factors of i, ``sum_c Z_c + sum_i (1 - d_i) Z_i`` is the Bethe approximation of the log partition function: a
@@ -37,7 +37,7 @@ message raised by a constant raises Z_i once and the Z_c of the other d_i - 1 fa
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,21 +120,28 @@ class LoopyBP:
         Share of the old message that is kept, in [0, 1); forests are never damped.
     tol : float
         Rounds end when no message changes by more than this, in units of the score.
+    labeling : "best" or "last"
+        The best labeling of all rounds, or that of the last one.
     """
 
     name = "loopy_bp"
     exact = False
 
-    def __init__(self, max_rounds: int = 100, damping: float = 0.5, tol: float = 1e-6) -> None:
+    def __init__(
+        self, max_rounds: int = 100, damping: float = 0.5, tol: float = 1e-6, labeling: Literal["best", "last"] = "best"
+    ) -> None:
         if not _is_number(max_rounds, Integral) or max_rounds < 1:
             raise OptionError(f"max_rounds={max_rounds!r} is not possible; it must be a whole number of at least 1.")
         if not _is_number(damping, Real) or not 0 <= damping < 1:
             raise OptionError(f"damping={damping!r} is not possible; it must be at least 0 and below 1.")
         if not _is_number(tol, Real) or not 0 <= tol < np.inf:
             raise OptionError(f"tol={tol!r} is not possible; it must be a finite number of at least 0.")
+        if labeling not in ("best", "last"):
+            raise OptionError(f'labeling={labeling!r} is not possible; it is "best" or "last".')
         self.max_rounds = int(max_rounds)
         self.damping = float(damping)
         self.tol = float(tol)
+        self.labeling = labeling
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
         """Refuse structured factors; messages can be passed on every other graph."""
@@ -146,7 +153,8 @@ class LoopyBP:
         scores = check_numbers(graphs, scores)
         labels = np.empty(len(graphs.labels), np.int32)
         task, room = Task(graphs.arrays, _walk(graphs), *scores), Room.of(graphs.arrays.largest)
-        failed = _max_product(task, room, self.max_rounds, self.damping, self.tol, labels)
+        keep_last = self.labeling == "last"
+        failed = _max_product(task, room, self.max_rounds, self.damping, self.tol, keep_last, labels)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return unbounded_result(graphs, scores, labels)
@@ -238,8 +246,10 @@ def _breadth_first(structure: Structure) -> tuple[list[int], list[int]]:
 
 
 @kernel
-def _max_product(task: Any, room: Any, max_rounds: int, damping: float, tol: float, labels: Any) -> int:
-    """Best labeling seen of every example; the first example in which every labeling is known to be forbidden, or -1."""
+def _max_product(
+    task: Any, room: Any, max_rounds: int, damping: float, tol: float, keep_last: bool, labels: Any
+) -> int:
+    """Best or last labeling seen of every example; the first example in which every labeling is known to be forbidden, or -1."""
     examples, trial, message = task.graphs.examples, room.trial, room.message
     for m in range(len(examples) - 1):
         first, n = examples[m].variables, examples[m + 1].variables - examples[m].variables
@@ -252,12 +262,14 @@ def _max_product(task: Any, room: Any, max_rounds: int, damping: float, tol: flo
             if not _states(task, room, m):
                 return m
             value = _score(task, m, trial)
-            if number == 0 or value > best:
+            if keep_last or number == 0 or value > best:
                 best = value
                 for v in range(n):
                     labels[first + v] = trial[v]
             if change <= tol:
                 break
+        if keep_last:
+            continue
         _choose(task, room, m)
         if _score(task, m, trial) > best:
             for v in range(n):

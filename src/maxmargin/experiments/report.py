@@ -1,0 +1,300 @@
+"""The report: one page of HTML that needs nothing else, the same as Markdown, and the numbers as JSON.
+
+Conventions
+-----------
+The page has its style, its script and its pictures inside, asks nothing of a network, follows the reader's light or dark
+setting, and is as wide as its window. Text from anywhere is escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from maxmargin.experiments.experiment import Beside, Experiment, Mode, Row, Table, Verdict, View
+from maxmargin.experiments.pictures import draw_svg
+from maxmargin.experiments.runner import Failure
+from maxmargin.formats.atomic import atomic_write
+
+_PACKAGES = ("maxmargin", "numpy", "scipy", "numba", "scikit-learn", "highspy")
+_SIGNS = {"reproduced": "✓", "differs": "≠", "not run": "–"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """An experiment with what came out of it."""
+
+    experiment: Experiment
+    view: View
+    rows: list[Row]
+    n_settings: int
+    failures: list[Failure]
+
+    @property
+    def seconds(self) -> float:
+        """Of all settings together."""
+        return sum(row.seconds for row in self.rows)
+
+    def command(self, program: str, mode: Mode) -> str:
+        """What to type to have this alone."""
+        return f"{program} {self.experiment.name}" + (f" --{mode}" if program.endswith("reproduce") else "")
+
+
+@dataclass(frozen=True)
+class Report:
+    """All sections, by paper, and what the pages say above them.
+
+    Parameters
+    ----------
+    title : str
+    program : str
+        The command: "maxmargin reproduce".
+    mode : "quick" or "full"
+    papers : dict from a key to a full citation
+    sections : list of Section
+    """
+
+    title: str
+    program: str
+    mode: Mode
+    papers: Mapping[str, str]
+    sections: list[Section]
+
+    def write(self, directory: str | os.PathLike[str]) -> list[Path]:
+        """Write report.html, report.md and report.json into a directory, each whole or not at all."""
+        written = []
+        for name, text in (("report.html", self.html()), ("report.md", self.markdown()), ("report.json", self.json())):
+            path = Path(directory) / name
+            with atomic_write(path) as stream:
+                stream.write(text.encode())
+            written.append(path)
+        return written
+
+    def verdicts(self) -> list[tuple[Section, Verdict]]:
+        """All verdicts, in order."""
+        return [(section, verdict) for section in self.sections for verdict in section.view.verdicts]
+
+    def json(self) -> str:
+        """The numbers."""
+        sections = [
+            {
+                "experiment": one.experiment.name,
+                "paper": one.experiment.paper,
+                "title": one.experiment.title,
+                "command": one.command(self.program, self.mode),
+                "seconds": round(one.seconds, 1),
+                "verdicts": [vars(verdict) for verdict in one.view.verdicts],
+                "tables": [
+                    {"caption": table.caption, "columns": table.columns, "rows": [[_plain(c) for c in row] for row in table.rows]}
+                    for table in one.view.tables
+                ],
+                "results": [row._asdict() for row in one.rows],
+                "not_run": [failure._asdict() for failure in one.failures],
+            }
+            for one in self.sections
+        ]
+        return json.dumps({"mode": self.mode, "versions": versions(), "experiments": sections}, indent=1)
+
+    # ------------------------------------------------------------------------------------------------------- Markdown
+
+    def markdown(self) -> str:
+        """The report without its pictures."""
+        lines = [f"# {self.title}", "", f"{_machine()}. Mode: {self.mode}.", "", self.summary(), ""]
+        for key, sections in self._by_paper():
+            lines += [f"## {self.papers[key]}", ""]
+            for one in sections:
+                lines += [f"### {one.experiment.title}", "", one.experiment.text, ""]
+                lines += [f"- **{v.outcome}**: {v.claim} {v.why}" for v in one.view.verdicts]
+                lines += [f"- **not run**: {_words(f.setting)}: {f.why}" for f in one.failures] + [""]
+                for table in one.view.tables:
+                    lines += [table.caption, "", *_markdown_table(table), ""]
+                lines += [f"`{one.command(self.program, self.mode)}`: {_effort(one)}.", ""]
+        return "\n".join(lines)
+
+    def summary(self) -> str:
+        """How many claims held, in a sentence."""
+        outcomes = [verdict.outcome for _, verdict in self.verdicts()]
+        counts = ", ".join(f"{outcomes.count(name)} {name}" for name in _SIGNS if name in outcomes)
+        missing = sum(len(section.failures) for section in self.sections)
+        lost = f"; {missing} settings could not be run" if missing else ""
+        return f"{len(outcomes)} claims: {counts or 'none'}{lost}."
+
+    # ----------------------------------------------------------------------------------------------------------- HTML
+
+    def html(self) -> str:
+        """The page."""
+        body = [f"<header><h1>{escape(self.title)}</h1><p>{escape(_machine())}. Mode: {self.mode}.</p>"]
+        body += [f"<p><strong>{escape(self.summary())}</strong></p>", self._overview(), "</header>"]
+        for key, sections in self._by_paper():
+            body.append(f'<h2 id="{key}">{escape(self.papers[key])}</h2>')
+            body += [self._section(one) for one in sections]
+        return (
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{escape(self.title)}</title><style>{_STYLE}</style></head>\n<body>\n"
+            + "\n".join(body)
+            + f"\n<script>{_SCRIPT}</script>\n</body></html>\n"
+        )
+
+    def _overview(self) -> str:
+        rows = [
+            f'<tr><td>{_badge(verdict)}</td><td><a href="#{section.experiment.name}">{escape(section.experiment.title)}</a></td>'
+            f"<td>{escape(verdict.claim)}</td></tr>"
+            for section, verdict in self.verdicts()
+        ]
+        head = "<tr><th>verdict</th><th>experiment</th><th>claim</th></tr>"
+        return f'<div class="wide"><table><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>' if rows else ""
+
+    def _section(self, one: Section) -> str:
+        name = one.experiment.name
+        parts = [f'<section id="{name}"><h3>{escape(one.experiment.title)}</h3><p>{escape(one.experiment.text)}</p>']
+        parts += [
+            f"<p>{_badge(verdict)} {escape(verdict.claim)} <em>{escape(verdict.why)}</em></p>" for verdict in one.view.verdicts
+        ]
+        for number, picture in enumerate(one.view.pictures):
+            svg = draw_svg(picture, f"{name}-{number}")
+            parts.append(f"<figure>{svg}<figcaption>{escape(picture.caption)}</figcaption></figure>")
+        parts += [_html_table(table) for table in one.view.tables]
+        if one.failures:
+            items = "".join(f"<li>{escape(_words(f.setting))}: {escape(f.why)}</li>" for f in one.failures)
+            parts.append(f"<p>Could not be run:</p><ul>{items}</ul>")
+        parts.append(
+            f"<p class=\"small\"><code>{escape(one.command(self.program, self.mode))}</code> · {escape(_effort(one))}</p></section>"
+        )
+        return "\n".join(parts)
+
+    def _by_paper(self) -> list[tuple[str, list[Section]]]:
+        found: dict[str, list[Section]] = {}
+        for one in self.sections:
+            found.setdefault(one.experiment.paper, []).append(one)
+        return list(found.items())
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that the numbers come from."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _machine() -> str:
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores; " + ", ".join(
+        f"{name} {number}" for name, number in versions().items()
+    )
+
+
+def _effort(one: Section) -> str:
+    return f"{len(one.rows)} of {one.n_settings} settings, {one.seconds:.0f} s of computing"
+
+
+def _words(setting: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in setting.items())
+
+
+def _badge(verdict: Verdict) -> str:
+    name = verdict.outcome
+    return f'<span class="badge {name.replace(" ", "-")}">{_SIGNS[name]} {name}</span>'
+
+
+def _number(value: Any, digits: int) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.{digits}f}" if value == 0 or 10.0**-digits <= abs(value) < 1e6 else f"{value:.2e}"
+
+
+def _plain(cell: Any) -> Any:
+    return cell._asdict() if isinstance(cell, Beside) else cell
+
+
+def _markdown_table(table: Table) -> list[str]:
+    def cell(value: Any) -> str:
+        if isinstance(value, Beside):
+            return f"{_number(value.ours, table.digits)} ({_number(value.paper, table.digits)})"
+        return _number(value, table.digits).replace("|", "\\|")
+
+    lines = ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
+    return lines + ["| " + " | ".join(cell(value) for value in row) + " |" for row in table.rows]
+
+
+def _html_table(table: Table) -> str:
+    def cell(value: Any) -> str:
+        shown: Any = value.ours if isinstance(value, Beside) else value
+        text = escape(_number(shown, table.digits))
+        if isinstance(value, Beside):
+            text += f' <span class="paper">{escape(_number(value.paper, table.digits))}</span>'
+        kind = ' class="number"' if isinstance(shown, int | float) else ""
+        order = "" if shown is None else escape(str(shown))
+        return f'<td{kind} data-order="{order}">{text}</td>'
+
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
+    body = "".join(f"<tr>{''.join(cell(value) for value in row)}</tr>" for row in table.rows)
+    note = ' <span class="paper">Small figures: as printed in the paper.</span>' if _has_beside(table.rows) else ""
+    return (
+        f'<p class="caption">{escape(table.caption)}{note}</p><div class="wide"><table class="sortable"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _has_beside(rows: Sequence[Sequence[Any]]) -> bool:
+    return any(isinstance(value, Beside) for row in rows for value in row)
+
+
+_STYLE = """
+:root { color-scheme: light dark; --text: #1d2329; --back: #ffffff; --soft: #6b7680; --line: #d9dee3; --shade: #f4f6f8;
+  --good: #1a7f4b; --other: #b25d00; }
+@media (prefers-color-scheme: dark) { :root { --text: #e4e8ec; --back: #14181c; --soft: #98a4af; --line: #333c45; --shade: #1d2329;
+  --good: #4cc38a; --other: #f0a050; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 68rem; padding: 1rem 1.2rem 4rem; color: var(--text); background: var(--back);
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+h1 { font-size: 1.7rem; line-height: 1.25; } h2 { margin-top: 3rem; font-size: 1.25rem; border-bottom: 1px solid var(--line);
+  padding-bottom: .4rem; } h3 { margin-top: 2.2rem; font-size: 1.1rem; }
+a { color: inherit; } code { background: var(--shade); padding: .1rem .3rem; border-radius: .25rem; overflow-wrap: anywhere; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; white-space: nowrap; }
+header td:last-child { white-space: normal; } td.number { text-align: right; } tbody tr:hover { background: var(--shade); }
+table.sortable th { cursor: pointer; } th[aria-sort="ascending"]::after { content: " ▲"; } th[aria-sort="descending"]::after { content: " ▼"; }
+.paper, .small { color: var(--soft); font-size: .85em; } .caption { margin: 1.4rem 0 .4rem; font-weight: 600; }
+.caption .paper { font-weight: 400; } figure { margin: 1.2rem 0; } figure svg { width: 100%; height: auto; max-height: 32rem; }
+figcaption { color: var(--soft); font-size: .9rem; }
+.badge { display: inline-block; padding: .05rem .5rem; border: 1px solid currentColor; border-radius: 1rem; font-size: .8rem;
+  white-space: nowrap; } .reproduced { color: var(--good); } .differs { color: var(--other); } .not-run { color: var(--soft); }
+"""
+
+_SCRIPT = """
+for (const table of document.querySelectorAll("table.sortable")) {
+  table.querySelectorAll("th").forEach((head, column) => {
+    head.tabIndex = 0;
+    const sort = () => {
+      const down = head.getAttribute("aria-sort") === "ascending";
+      table.querySelectorAll("th").forEach(other => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const key = row => row.children[column].dataset.order;
+      const rows = [...table.tBodies[0].rows].sort((a, b) => {
+        const [x, y] = [key(a), key(b)], [p, q] = [Number(x), Number(y)];
+        if (x === "" || y === "") return (x === "") - (y === "");
+        const order = isNaN(p) || isNaN(q) ? x.localeCompare(y) : p - q;
+        return down ? -order : order;
+      });
+      table.tBodies[0].append(...rows);
+    };
+    head.addEventListener("click", sort);
+    head.addEventListener("keydown", event => { if (event.key === "Enter") sort(); });
+  });
+}
+"""
