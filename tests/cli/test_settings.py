@@ -86,6 +86,23 @@ def test_parameters_of_estimators(folder, capsys, tmp_path):
     assert mm.load(model).edges == "tree"
 
 
+def test_c_from_a_list_in_folds(folder, capsys, tmp_path):
+    model = tmp_path / "model.mm"
+    found = trained(capsys, folder / "classes.npz", "--C", "1,0.01,0.1", "--folds", 10, "-o", model)
+    assert [one["C"] for one in found["validation_path"]] == [0.01, 0.1, 1.0]
+    assert all(one["standard_error"] > 0.0 for one in found["validation_path"])
+    assert found["C"] in (0.01, 0.1, 1.0)
+    assert "10 folds; 3 values tried" in found["C_reason"]
+    assert run(["info", str(model)]) == 0
+    assert "standard error" in capsys.readouterr().out
+    assert "neither auto nor a number" in refused(capsys, folder / "classes.npz", "-C", "1,x")
+    assert "cv=1 is not possible" in refused(capsys, folder / "classes.npz", "--folds", 1)
+    assert run(["train", "-C", "1,2"]) == 2
+    assert "need DATA" in capsys.readouterr().err
+    assert run(["train", "--folds", "3"]) == 2
+    assert "--folds needs DATA" in capsys.readouterr().err
+
+
 def test_what_is_refused_says_what_there_is(folder, capsys):
     tags, classes = folder / "tags.npz", folder / "classes.npz"
     assert "it has inference, steps, sampling" in refused(

@@ -9,8 +9,9 @@ from sklearn.model_selection import cross_val_score
 import maxmargin as mm
 from maxmargin.errors import OptionError
 from maxmargin.estimators import choosing
-from maxmargin.estimators.choosing import held_out, scale_of
-from maxmargin.problems import chain_problem, multi_class_problem
+from maxmargin.estimators.choosing import held_out, held_out_loss, scale_of
+from maxmargin.inference import GraphCut
+from maxmargin.problems import chain_problem, multi_class_problem, multi_label_problem
 from maxmargin.solvers import BCFW, SoftBCFW
 from maxmargin.solvers.core.result import Status
 
@@ -233,6 +234,117 @@ def test_parsers_and_models_in_python():
     assert model.score(X, np.where(X > 0.3, 1, -1)) > 0.9
 
 
+# ------------------------------------------------------------------------------------------------- lists and folds
+
+
+@pytest.mark.parametrize("n_folds", [2, 10])
+def test_folds_are_all_examples_once_whatever_the_size(n_folds):
+    X, y = blobs(3000)
+    parts = held_out(multi_class_problem(X, y, 3), 0.2, 0, n_folds)
+    assert len(parts) == n_folds
+    assert np.sort(np.concatenate(parts)).tolist() == list(range(3000))
+    for part in parts:
+        assert np.bincount(y[part]).tolist() == [1000 // n_folds] * 3
+
+
+def test_a_list_is_tried_whole_in_every_fold_and_each_fold_goes_on_from_its_own_last_value():
+    X, y = blobs(60, noise=1.5)
+    Cs = [3.0, 0.03, 30.0, 0.3]
+    solver = Recorder()
+    model = mm.MultiClassSVM(C=Cs, cv=4, solver=solver, tol=1e-4).fit(X, y)
+    assert [call[0] for call in solver.calls] == [C for C in sorted(Cs) for _ in range(4)] + [model.C_]
+    for at, (_, state, weight, result) in enumerate(solver.calls[:-1]):
+        assert state is (solver.calls[at - 4][3].state if at >= 4 else None)
+        assert (weight == 0.0).sum() == 15
+        assert (weight == solver.calls[at % 4][2]).all()
+        assert result.gap <= 1e-4
+    # Against models that know nothing of each other.
+    for at, one in enumerate(model.validation_path_):
+        losses = []
+        for weight in (call[2] for call in solver.calls[:4]):
+            trained, held = weight > 0.0, weight == 0.0
+            alone = mm.MultiClassSVM(C=one.C, tol=1e-4, scale=False).fit(X[trained], y[trained])
+            losses.append(1.0 - alone.score(X[held], y[held]))
+        assert sorted(Cs)[at] == one.C
+        assert one.loss == pytest.approx(np.mean(losses))
+        assert one.standard_error == pytest.approx(np.std(losses, ddof=1) / 2.0)
+    least = min(one.loss for one in model.validation_path_)
+    assert next(one.C for one in model.validation_path_ if one.loss == least) == model.C_
+    assert "on 4 folds; 4 values tried" in model.result_.options["C_reason"]
+    assert model.result_.status is Status.CONVERGED
+
+
+def test_the_number_of_folds_of_the_path_of_auto():
+    X, y = blobs(60, noise=1.5)
+    solver = Recorder()
+    model = mm.MultiClassSVM(cv=3, solver=solver).fit(X, y)
+    assert "3 folds" in model.result_.options["C_reason"]
+    assert [(call[2] == 0).sum() for call in solver.calls[:3]] == [20, 20, 20]
+    assert all(one.standard_error is not None for one in model.validation_path_)
+
+
+def test_one_part_has_no_standard_error(monkeypatch):
+    monkeypatch.setattr(choosing, "_LITTLE", 0)
+    model = mm.MultiClassSVM(C=(0.1, 10.0)).fit(*blobs())
+    assert [(one.C, one.standard_error) for one in model.validation_path_] == [(0.1, None), (10.0, None)]
+
+
+def test_lists_for_every_kind_of_problem():
+    X, y = chains(12)
+    few = mm.ChainSVM(C=np.array([0.1, 10.0])).fit(X, y)
+    assert len(few.validation_path_) == 2
+    assert few.C_ in (0.1, 10.0)
+    rows, classes = blobs(40)
+    for model in (mm.BinarySVM(C=[0.1, 1.0], cv=4, loss="f1"), mm.BinarySVM(C=[0.1, 1.0], cv=4, kernel="rbf")):
+        assert [one.C for one in model.fit(rows, classes == 0).validation_path_] == [0.1, 1.0]
+    ranked = mm.RankingSVM(C=[0.1, 1.0], cv=4).fit(rows, classes, qid=np.arange(40) // 5)
+    assert [one.C for one in ranked.validation_path_] == [0.1, 1.0]
+    trees = ["(S (NP (DT the) (NN dog)) (VP (VBZ barks)))", "(S (NP (NN Kim)) (VP (VBZ sees) (NP (DT the) (NN cat))))"]
+    assert len(mm.ParserSVM(C=[1.0, 10.0], cv=2).fit(trees * 3).validation_path_) == 2
+
+
+def test_open_labels_count_one_half_where_the_engine_says_so():
+    """Three labels, no two of which go together: the relaxation leaves all of them open."""
+    Y = np.array([[0, 0, 1], [1, 1, 1]])
+    problem = multi_label_problem(np.ones((2, 1)), Y, np.array([[0, 1], [0, 2], [1, 2]]), 3)
+    w = np.array([1.0, 1.0, 1.0, -2.0, -2.0, -2.0])
+    everyone = np.arange(2)
+    assert held_out_loss(problem, everyone, GraphCut(rounding="half-up"), None)(w) == pytest.approx((2 / 3 + 0.0) / 2)
+    assert held_out_loss(problem, everyone, GraphCut(rounding="fraction"), None)(w) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    "C", [[], [0.0, 1.0], [1.0, np.inf], ["a"], [[1.0]], {}, np.array(3.0), np.ones((1, 2)), "1,2"]
+)
+def test_lists_that_cannot_be(C):
+    with pytest.raises(OptionError, match=r'C=.* must be "auto", a finite number above 0 or a list of such numbers'):
+        mm.MultiClassSVM(C=C).fit(*blobs())
+
+
+@pytest.mark.parametrize("cv", [1, 0, -3, 2.5, True, "10"])
+def test_numbers_of_folds_that_cannot_be(cv):
+    with pytest.raises(OptionError, match=r"cv=.* whole number of at least 2"):
+        mm.MultiClassSVM(cv=cv).fit(*blobs())
+
+
+def test_nothing_to_hold_out():
+    with pytest.raises(OptionError, match=r"cv=10 .* 9 examples with a weight"):
+        mm.MultiClassSVM(C=[1, 2], cv=10).fit(*blobs(9))
+    with pytest.raises(OptionError, match="no example can be held out"):
+        mm.MultiClassSVM(C=[1, 2]).fit(np.eye(3), [0, 1, 2])
+
+
+def test_a_warm_start_keeps_a_value_that_is_in_the_list():
+    X, y = blobs()
+    model = mm.MultiClassSVM(C=[0.1, 1.0], warm_start=True).fit(X, y)
+    chosen = model.C_
+    model.fit(X, y)
+    assert chosen == model.C_
+    assert model.validation_path_ == []
+    model.set_params(C=[5.0, 6.0]).fit(X, y)
+    assert [one.C for one in model.validation_path_] == [5.0, 6.0]
+
+
 # ------------------------------------------------------------------------------------------------- limits and words
 
 
@@ -276,12 +388,13 @@ def test_interrupted_while_choosing():
     assert len(model.validation_path_) == 1
 
 
-def test_the_choice_survives_a_file(tmp_path):
+@pytest.mark.parametrize(("C", "cv"), [("auto", None), ([0.1, 1.0], 3)])
+def test_the_choice_survives_a_file(tmp_path, C, cv):
     X, y = blobs()
-    model = mm.MultiClassSVM().fit(X, y)
+    model = mm.MultiClassSVM(C=C, cv=cv).fit(X, y)
     model.save(tmp_path / "a.mm")
     loaded = mm.load(tmp_path / "a.mm")
-    assert loaded.C == "auto"
+    assert (loaded.C, loaded.cv) == (C, cv)
     assert loaded.C_ == model.C_
     assert loaded.validation_path_ == model.validation_path_
     assert loaded.result_.summary() == model.result_.summary()

@@ -54,8 +54,8 @@ def _text(value: Any, digits: int = 6) -> str:
 
 def _path_table(path: list[dict[str, Any]]) -> list[str]:
     """The values of C that were tried, a line each."""
-    head = ("C", "held-out loss", "gap", "passes", "seconds")
-    rows = [head, *([_text(value, 3) for value in one.values()] for one in path)]
+    head = ("C", "held-out loss", "gap", "passes", "seconds", "standard error")
+    rows = [head, *(["-" if value is None else _text(value, 3) for value in one.values()] for one in path)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
 

@@ -30,7 +30,7 @@ Without DATA, two models are trained on a generated set whose labels depend on e
 labels and one that does not, each with C chosen on held-out data, and their test losses are compared."""
 _NEED_DATA = (
     "task", "format", "features", "xml", "n_labels", "split", "word_column", "tag_column", "comment", "edges", "edge_weights",
-    "test", "kernel", "gamma", "degree", "objective", "scale", "validation_fraction", "markov", "parent", "min_count",
+    "test", "kernel", "gamma", "degree", "objective", "scale", "validation_fraction", "cv", "markov", "parent", "min_count",
     "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, "settings",
 )  # fmt: skip
 
@@ -122,9 +122,17 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-C",
         "--C",
-        type=word_or_number("auto"),
+        type=word_or_number("auto", several=True),
         metavar="C",
-        help="strength of the loss against the regulariser: a number, or auto, chosen on held-out examples (default: auto)",
+        help="strength of the loss against the regulariser: a number; several with commas, or auto, to choose from on held-out "
+        "examples (default: auto)",
+    )
+    parser.add_argument(
+        "--folds",
+        type=int,
+        metavar="N",
+        dest="cv",
+        help="choose C in so many folds, in each of which other examples are held out (default: one part, or 5 of little data)",
     )
     parser.add_argument(
         "--validation-fraction",
@@ -161,8 +169,10 @@ def run(args: argparse.Namespace) -> int:
 
         for option in _NEED_DATA:
             if getattr(args, option) is not None:
-                name = "set" if option == "settings" else option.replace("_", "-")
+                name = {"settings": "set", "cv": "folds"}.get(option, option.replace("_", "-"))
                 raise OptionError(f"--{name} needs DATA; without it, train runs its demonstration.")
+        if isinstance(args.C, list):
+            raise OptionError("Several values of -C need DATA; without it, train runs its demonstration.")
         _hush(args)
         return run_demonstration(args)
     if args.data == args.test == "-":
@@ -199,14 +209,14 @@ def _hush(args: argparse.Namespace) -> None:
         jit.silence()
 
 
-def word_or_number(word: str) -> Callable[[str], float | str]:
-    """For argparse: an option that is a certain word, or a number."""
+def word_or_number(word: str, several: bool = False) -> Callable[[str], float | list[float] | str]:
+    """For argparse: an option that is a certain word, or a number, or several of them with commas."""
 
-    def value(text: str) -> float | str:
+    def value(text: str) -> float | list[float] | str:
         if text == word:
             return text
         try:
-            return float(text)
+            return [float(one) for one in text.split(",") if one.strip()] if several and "," in text else float(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is neither {word} nor a number") from None
 

@@ -24,7 +24,7 @@ from sklearn.utils import Tags
 
 from maxmargin.errors import OptionError
 from maxmargin.estimators.feature_space import KERNEL_SOLVERS, KERNELS, is_linear, keep_support
-from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters, quoted
 from maxmargin.estimators.restoring import restore_structured
 from maxmargin.estimators.saving import save, structured_parts
@@ -45,9 +45,10 @@ class StructuredEstimator(BaseEstimator):
 
     Parameters
     ----------
-    C : float or "auto"
+    C : float, list of float or "auto"
         Strength of the loss against the regulariser: lam = 1/C in ``lam/2 |w|^2 + mean hinge``, so ``C = n * c`` for scikit-learn's
-        ``c``, and SVM-struct's own C. "auto" chooses it by the task loss on held-out examples (`maxmargin.estimators.choosing`).
+        ``c``, and SVM-struct's own C. "auto" chooses it by the task loss on held-out examples (`maxmargin.estimators.choosing`),
+        and of a list that value is taken whose held-out loss is least.
     solver : str or solver
         "auto", a name in `maxmargin.solvers.SOLVERS`, or a solver with options of its own.
     inference : str or engine
@@ -97,6 +98,9 @@ class StructuredEstimator(BaseEstimator):
     validation_fraction : float
         Share of the examples that is held out to choose C; with fewer than 2000 variables in all, each is held out once, in folds
         of this size.
+    cv : int, optional
+        Number of folds, at least 2, by which C is chosen, whatever the size of the data: every example is held out once. None is as
+        `validation_fraction` says.
     scale : "auto", True or False
         Whether columns of features are centred and divided by their size while training (`maxmargin.estimators.scaling`): "auto"
         does so where they need it. Weights are always for the features as they were given.
@@ -113,7 +117,7 @@ class StructuredEstimator(BaseEstimator):
 
     def __init__(
         self,
-        C: float | Auto = "auto",
+        C: COption = "auto",
         *,
         solver: SolverOption = "auto",
         inference: InferenceOption = "auto",
@@ -136,6 +140,7 @@ class StructuredEstimator(BaseEstimator):
         basis: str = "auto",
         objective: Objective = "margin",
         validation_fraction: float = 0.2,
+        cv: int | None = None,
         scale: bool | Auto = "auto",
     ) -> None:
         self.C = C
@@ -160,6 +165,7 @@ class StructuredEstimator(BaseEstimator):
         self.basis = basis
         self.objective = objective
         self.validation_fraction = validation_fraction
+        self.cv = cv
         self.scale = scale
 
     def __getattr__(self, name: str) -> Any:

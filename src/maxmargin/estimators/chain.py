@@ -29,7 +29,7 @@ from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import shared
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import compare_columns, remember_columns
-from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
@@ -73,7 +73,7 @@ class ChainSVM(StructuredPredictor):
         and a tag left out of a dict has 1.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective, validation_fraction, scale : see there
+    n_basis, basis, objective, validation_fraction, cv, scale : see there
         ``loss`` may also be an array (K, K) of costs ``loss[truth, predicted]`` in the order of ``classes_``, with a
         diagonal of zeros; the costs of a sequence are divided by the mean length. ``kernel`` cannot be "precomputed".
 
@@ -100,7 +100,7 @@ class ChainSVM(StructuredPredictor):
         rows: positions, one sequence after another.
     result_ : Result
         Status, certificate and history of training.
-    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds)
+    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds, standard_error)
         C as given or chosen, and the values that were tried, with the held-out task loss; `maxmargin.plot_path` draws them.
     temperature_ : float
         What scores are divided by to become log-probabilities.
@@ -123,7 +123,7 @@ class ChainSVM(StructuredPredictor):
 
     def __init__(
         self,
-        C: float | Auto = "auto",
+        C: COption = "auto",
         *,
         boundary: bool = True,
         forbidden: Sequence[tuple[Any, Any]] | None = None,
@@ -153,6 +153,7 @@ class ChainSVM(StructuredPredictor):
         basis: str = "auto",
         objective: Objective = "margin",
         validation_fraction: float = 0.2,
+        cv: int | None = None,
         scale: bool | Auto = "auto",
     ) -> None:
         super().__init__(**shared(locals()))

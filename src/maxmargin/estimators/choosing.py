@@ -1,4 +1,4 @@
-"""Choosing C: ``C="auto"``.
+"""Choosing C: ``C="auto"``, or the best of a list.
 
 No constant is a good C for all data: it multiplies a loss, in units of that loss, against squared weights, in units of one over the
 features. The scale of a problem is
@@ -12,6 +12,10 @@ from where the one before ended, to a coarse tolerance and for a few passes. The
 for the held-out part has been above its best value twice, or is 0. Where the first value was the best, smaller ones are tried, too.
 The best C is that of least loss. Then all the data is trained on, from the point that the path had at this C. With little data,
 every example is held out once, in folds, and the best C is that of least loss as a mean over it and its neighbours.
+
+Of a list (``C=[0.1, 1, 10]``) all values are tried, from small to large and each from the one before, to the tolerance and with the
+passes that the estimator has, and that of least loss is chosen; of several the smallest. ``cv`` is the number of folds, for a list
+and for "auto": Finley and Joachims (2008), section 6, choose one of 14 values in 10 folds.
 
 Held-out examples are examples of weight 0, so that all runs are on one problem, and states (planes, marginals) of the path are
 good for the last run.
@@ -28,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin import jit
+from maxmargin.errors import OptionError
 from maxmargin.inference import Engine, batches
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs
@@ -66,6 +71,8 @@ class Candidate(NamedTuple):
     gap: float
     n_passes: int
     seconds: float
+    #: Of the loss, from its spread over the folds; None where there is one part.
+    standard_error: float | None = None
 
 
 @dataclass
@@ -101,19 +108,26 @@ def scale_of(problem: Any) -> tuple[float, float]:
     return (loss / size if size > 0.0 and loss > 0.0 else 1.0), max(loss, 1e-300)
 
 
-def held_out(problem: Any, fraction: float, random_state: Any) -> list[NDArray[np.int64]]:
+def held_out(
+    problem: Any, fraction: float, random_state: Any, n_folds: int | None = None, few: int = _FEW
+) -> list[NDArray[np.int64]]:
     """Numbers of the examples to hold out: one part, or, where there is little data, parts that are all examples together.
 
-    No part at all if there are too few examples. Where examples have one variable, a part has its share of every class. Elsewhere
-    an example with a label that appears nowhere else is never held out.
+    No part at all if there are fewer than `few` examples. Where examples have one variable, a part has its share of every class.
+    Elsewhere an example with a label that appears nowhere else is never held out. `n_folds` is the number of parts, if it is given.
     """
     graphs, weight = isinstance(problem, FactorGraphs), _weights(problem)
     live = np.flatnonzero(weight > 0.0)
-    if len(live) < _FEW:
+    if n_folds is not None and len(live) < n_folds:
+        raise OptionError(
+            f"cv={n_folds} is not possible: there are {len(live)} examples with a weight, fewer than folds."
+        )
+    if n_folds is None and len(live) < few:
         return []
     order = np.random.default_rng([seed_of(random_state), _PURPOSE]).permutation(live)
     n_variables = np.diff(problem.example_variables) if graphs else np.ones(len(weight), np.int64)
     n_parts = max(2, round(1.0 / fraction)) if n_variables[live].sum() < _LITTLE else 1
+    n_parts = min(n_parts, len(live)) if n_folds is None else n_folds
     place = np.arange(len(order))
     classes = getattr(problem, "kinds", None)
     if graphs and (n_variables == 1).all():
@@ -169,7 +183,12 @@ def held_out_loss(
 
         def losses(w: NDArray[np.float64]) -> NDArray[np.float64]:
             assert engine is not None
-            return part.labeling_losses(batches.predict(part, w, engine, n_jobs).labels)
+            found = batches.predict(part, w, engine, n_jobs)
+            lost = part.labeling_losses(found.labels)
+            if getattr(engine, "rounding", None) != "fraction" or found.ambiguous is None or found.labels.max() > 1:
+                return lost
+            # An open label counts one half, as it does in `score`.
+            return 0.5 * (lost + part.labeling_losses(np.where(found.ambiguous, 1 - found.labels, found.labels)))
     else:
         weight = problem.weight[examples]
 
@@ -180,12 +199,12 @@ def held_out_loss(
 
 
 def choose_C(estimator: Any, solver: Any, problem: Any, engine: Engine | None, state: Any, monitor: Any) -> Choice:
-    """Find C by a path on part of the data; estimators with ``C="auto"`` do so before they train.
+    """Find C by a path on part of the data; estimators with ``C="auto"``, or with a list, do so before they train.
 
     Parameters
     ----------
     estimator : estimator
-        Its ``tol``, ``max_seconds``, ``validation_fraction``, ``random_state`` and ``n_jobs`` count.
+        Its ``C``, ``tol``, ``max_passes``, ``max_seconds``, ``validation_fraction``, ``cv``, ``random_state`` and ``n_jobs`` count.
     solver : Solver
     problem : FactorGraphs, ParseForests or PythonProblem
     engine : Engine
@@ -194,18 +213,29 @@ def choose_C(estimator: Any, solver: Any, problem: Any, engine: Engine | None, s
         Where the path begins.
     monitor : Monitor or None
     """
+    given = None if isinstance(estimator.C, str) else sorted({float(C) for C in estimator.C})
     unit, loss = scale_of(problem)
     if isinstance(getattr(problem, "variable_features", None), KernelBlocks):
+        why = "the matrix of a kernel is not held, and held-out rows cannot be scored"
+        if given is not None or estimator.cv is not None:
+            raise OptionError(f"C cannot be chosen in folds, or from a list: {why}; give one C, or n_basis=500 or so.")
         C = _rounded(unit * problem.n_examples * 10.0**_RULE)
-        return Choice(
-            C, "by the scale of the data, since the matrix of a kernel is not held, and held-out rows cannot be scored"
+        return Choice(C, f"by the scale of the data, since {why}")
+    fraction, few = float(estimator.validation_fraction), _FEW if given is None else 2
+    parts = held_out(problem, fraction, estimator.random_state, estimator.cv, few)
+    if not parts and given is not None:
+        raise OptionError(
+            "C cannot be chosen from a list: no example can be held out, since each is alone, or has a label that no other has; "
+            "give one C."
         )
-    parts = held_out(problem, float(estimator.validation_fraction), estimator.random_state)
     if not parts:
         C = _rounded(unit * (1 if isinstance(problem, MeasureProblem) else _FEW) * 10.0**_RULE)
         return Choice(C, f"by the scale of the data, since fewer than {_FEW} examples are too few to hold some out")
     path = _Path(estimator, solver, problem, engine, parts, state, monitor)
+    if given is not None:
+        return path.try_all(given)
     path.tol = max(float(estimator.tol), _TOL * loss)
+    path.passes = min(path.passes, path.enough_passes(problem))
     unit *= path.n_trained
     path.walk(unit, np.arange(_FIRST, _LAST + _STEP, _STEP))
     if path.path[0].loss <= path.best:
@@ -234,19 +264,33 @@ class _Path:
             # Its loss is no mean over examples.
             self.n_trained = 1
         self.states = [state] * len(parts)
-        self.tol = 0.0
-        n_variables = int(problem.example_variables[-1]) if isinstance(problem, FactorGraphs) else problem.n_examples
-        self.passes = min(max(_PASSES, _VISITS // n_variables), _MOST_PASSES, int(estimator.max_passes))
+        self.tol, self.passes = float(estimator.tol), int(estimator.max_passes)
         seconds = estimator.max_seconds
         self.deadline = math.inf if seconds is None else jit.clock() + _SHARE * float(seconds)
         self.path: list[Candidate] = []
         self.best, self.interrupted = math.inf, False
+        #: Whether losses are compared as means over neighbours on the path.
+        self.smooth = len(parts) > 1
         self.kept: dict[float, Result] = {}
 
     @property
     def go_on(self) -> bool:
         """Whether there is time for another value."""
         return not self.interrupted and (not self.path or jit.clock() < self.deadline)
+
+    def enough_passes(self, problem: Any) -> int:
+        """Passes that tell one C from another."""
+        n_variables = int(problem.example_variables[-1]) if isinstance(problem, FactorGraphs) else problem.n_examples
+        return min(max(_PASSES, _VISITS // n_variables), _MOST_PASSES)
+
+    def try_all(self, values: list[float]) -> Choice:
+        """The best of some values, as far as there is time."""
+        self.smooth = False
+        for C in values:
+            if not self.go_on:
+                break
+            self.add(C)
+        return self.choice()
 
     def walk(self, unit: float, exponents: NDArray[np.float64]) -> None:
         """Go on to other values of C until the loss has been above its best for some time."""
@@ -279,7 +323,8 @@ class _Path:
                 self.interrupted = True
                 break
         found = float(np.mean(losses))
-        self.path.append(Candidate(C, found, float(np.mean(gaps)), sum(passes), jit.clock() - started))
+        error = float(np.std(losses, ddof=1)) / math.sqrt(len(losses)) if len(losses) > 1 else None
+        self.path.append(Candidate(C, found, float(np.mean(gaps)), sum(passes), jit.clock() - started, error))
         self.best = min(self.best, found)
         self.path.sort()
         # States take memory. The loss around a value is known when it has two neighbours; until then it may become the best.
@@ -294,16 +339,19 @@ class _Path:
     def around(self) -> NDArray[np.float64]:
         """The loss of each value; with little data, and half of those of its neighbours: losses of few examples are not smooth."""
         losses = np.array([one.loss for one in self.path])
-        if len(self.parts) == 1:
+        if not self.smooth:
             return losses
         wider = np.concatenate([losses[:1], losses, losses[-1:]])
         return np.asarray(0.5 * wider[:-2] + losses + 0.5 * wider[2:])
 
     def choice(self) -> Choice:
         """The value chosen, and where its run ended."""
-        C, loss = self.path[int(np.argmin(self.around()))][:2]
+        chosen = self.path[int(np.argmin(self.around()))]
+        C, loss, error = chosen.C, f"{chosen.loss:.4g}", chosen.standard_error
+        if error is not None:
+            loss += f" with a standard error of {error:.2g}"
         of = f"{self.n_held} of {self.n_examples} examples" if len(self.parts) == 1 else f"{len(self.parts)} folds"
-        reason = f"chosen by the held-out loss ({loss:.4g} on {of}; {len(self.path)} values tried)"
+        reason = f"chosen by the held-out loss ({loss} on {of}; {len(self.path)} values tried)"
         kept = self.kept.get(C)
         choice = Choice(C, reason, self.path, kept.state if kept else None)
         if self.held is not None and kept is not None:

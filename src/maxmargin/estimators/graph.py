@@ -22,7 +22,7 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import shared
 from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
-from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
@@ -45,7 +45,7 @@ class GraphSVM(StructuredPredictor):
         A weight vector for every pair of classes, or one for equal classes.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective, validation_fraction, scale : see there
+    n_basis, basis, objective, validation_fraction, cv, scale : see there
         ``loss`` may also be an array (K, K): ``loss[truth, predicted]``. ``kernel`` is for the nodes' features; the edges stay
         linear. It cannot be "precomputed".
 
@@ -64,7 +64,7 @@ class GraphSVM(StructuredPredictor):
         With ``n_basis``, in the place of these: coefficients of the basis, its rows, and the share of k(x, x) that it misses.
     result_ : Result
         Status, certificate and history of training.
-    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds)
+    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds, standard_error)
         C as given or chosen, and the values that were tried, with the held-out task loss; `maxmargin.plot_path` draws them.
     temperature_ : float
         What scores are divided by to become log-probabilities.
@@ -79,7 +79,7 @@ class GraphSVM(StructuredPredictor):
 
     def __init__(
         self,
-        C: float | Auto = "auto",
+        C: COption = "auto",
         *,
         edge_weights: str = "full",
         solver: SolverOption = "auto",
@@ -103,6 +103,7 @@ class GraphSVM(StructuredPredictor):
         basis: str = "auto",
         objective: Objective = "margin",
         validation_fraction: float = 0.2,
+        cv: int | None = None,
         scale: bool | Auto = "auto",
     ) -> None:
         super().__init__(**shared(locals()))

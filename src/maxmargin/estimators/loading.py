@@ -64,8 +64,10 @@ def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
     estimator._restore(header, arrays)
     estimator.C_ = float(estimator.result_.options["C"])
     estimator.validation_path_ = [
-        Candidate(float(C), float(loss), float(gap), int(passes), float(seconds))
-        for C, loss, gap, passes, seconds in header["validation_path"]
+        Candidate(
+            float(C), float(loss), float(gap), int(passes), float(seconds), None if error is None else float(error)
+        )
+        for C, loss, gap, passes, seconds, error in header["validation_path"]
     ]
     return estimator
 

@@ -32,7 +32,7 @@ class MultiClassSVM(OneVariableClassifier):
         Weight of the examples of each class: "balanced" is n / (K count), and a class left out of a dict has 1.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective, validation_fraction, scale : see there
+    n_basis, basis, objective, validation_fraction, cv, scale : see there
         ``loss`` is "hamming" or "zero-one", which are the same here, or an array (K, K) of costs
         ``loss[truth, predicted]`` in the order of ``classes_``, with a diagonal of zeros. ``inference`` has nothing to
         do.
@@ -49,7 +49,7 @@ class MultiClassSVM(OneVariableClassifier):
         With ``n_basis``, in the place of these: coefficients of the basis, its rows, and the share of k(x, x) that it misses.
     result_ : Result
         Status, certificate and history of training.
-    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds)
+    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds, standard_error)
         C as given or chosen, and the values that were tried, with the held-out task loss; `maxmargin.plot_path` draws them.
     temperature_ : float
         What scores are divided by to become log-probabilities.

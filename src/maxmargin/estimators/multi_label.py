@@ -21,7 +21,7 @@ from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import shared
 from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
-from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.inference import MapResult
@@ -45,7 +45,7 @@ class MultiLabelSVM(StructuredPredictor):
         n / (2 count), with the count of examples that have the label where it is on, and of the others where it is off.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective, validation_fraction, scale : see there
+    n_basis, basis, objective, validation_fraction, cv, scale : see there
         ``loss`` may also be an array (L,): the cost of each label.
 
     Attributes
@@ -62,7 +62,7 @@ class MultiLabelSVM(StructuredPredictor):
         With ``n_basis``, in the place of these: coefficients of the basis, its rows, and the share of k(x, x) that it misses.
     result_ : Result
         Status, certificate and history of training.
-    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds)
+    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds, standard_error)
         C as given or chosen, and the values that were tried, with the held-out task loss; `maxmargin.plot_path` draws them.
     temperature_ : float
         What scores are divided by to become log-probabilities.
@@ -84,7 +84,7 @@ class MultiLabelSVM(StructuredPredictor):
 
     def __init__(
         self,
-        C: float | Auto = "auto",
+        C: COption = "auto",
         *,
         edges: Any = "full",
         class_weight: Any = None,
@@ -109,6 +109,7 @@ class MultiLabelSVM(StructuredPredictor):
         basis: str = "auto",
         objective: Objective = "margin",
         validation_fraction: float = 0.2,
+        cv: int | None = None,
         scale: bool | Auto = "auto",
     ) -> None:
         super().__init__(**shared(locals()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 from maxmargin.inference import Engine
@@ -16,6 +17,8 @@ EngineName = Literal[
 ]  # fmt: skip
 Objective = Literal["margin", "log", "softmax-margin"]
 Auto = Literal["auto"]
+#: A value, several to choose from, or whatever the data says.
+COption = float | Sequence[float] | Auto
 
 
 class SolverObject(Protocol):

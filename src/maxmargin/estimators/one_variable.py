@@ -21,7 +21,7 @@ from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import StructuredEstimator, shared
 from maxmargin.estimators.feature_space import block_scores, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
-from maxmargin.estimators.names import Auto, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs
@@ -36,7 +36,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
 
     def __init__(
         self,
-        C: float | Auto = "auto",
+        C: COption = "auto",
         *,
         class_weight: Any = None,
         solver: SolverOption = "auto",
@@ -60,6 +60,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         basis: str = "auto",
         objective: Objective = "margin",
         validation_fraction: float = 0.2,
+        cv: int | None = None,
         scale: bool | Auto = "auto",
     ) -> None:
         super().__init__(**shared(locals()))

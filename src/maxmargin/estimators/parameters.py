@@ -25,9 +25,13 @@ def check_parameters(estimator: Any) -> None:
     for name, value in p.items():
         if name != "random_state" and isinstance(value, int) and abs(value) >= 2**63:
             raise OptionError(f"{name} is not possible: a whole number of {value.bit_length()} bits is too large.")
-    automatic = isinstance(p["C"], str) and p["C"] == "auto"
-    if not automatic and not (is_real(p["C"]) and math.isfinite(p["C"]) and p["C"] > 0):
-        raise OptionError(f'C={p["C"]!r} is not possible; it must be "auto" or a finite number above 0.')
+    C = [p["C"]] if is_real(p["C"]) else values_of(p["C"])
+    if not (isinstance(p["C"], str) and p["C"] == "auto") and not are_positive(C):
+        raise OptionError(
+            f'C={p["C"]!r} is not possible; it must be "auto", a finite number above 0 or a list of such numbers.'
+        )
+    if p["cv"] is not None and not (is_whole(p["cv"]) and p["cv"] >= 2):
+        raise OptionError(f"cv={p['cv']!r} is not possible; it must be a whole number of at least 2, or None.")
     if not (is_real(p["validation_fraction"]) and 0 < p["validation_fraction"] < 1):
         raise OptionError(
             f"validation_fraction={p['validation_fraction']!r} is not possible; it must be a number above 0 and below 1."
@@ -39,8 +43,7 @@ def check_parameters(estimator: Any) -> None:
     if p["max_seconds"] is not None and not (is_real(p["max_seconds"]) and p["max_seconds"] > 0):
         raise OptionError(f"max_seconds={p['max_seconds']!r} is not possible; it must be a number above 0, or None.")
     if p["C_path"] is not None:
-        values = [] if isinstance(p["C_path"], str) or not hasattr(p["C_path"], "__len__") else list(p["C_path"])
-        if not values or not all(is_real(C) and math.isfinite(C) and C > 0 for C in values):
+        if not are_positive(values_of(p["C_path"])):
             raise OptionError(
                 f"C_path={p['C_path']!r} is not possible; it must be a list of finite numbers above 0, or None."
             )
@@ -139,6 +142,17 @@ def _check_name(parameter: str, value: Any, known: tuple[str, ...], method: str)
 def quoted(names: tuple[str, ...]) -> str:
     """Names in quotation marks, with commas."""
     return ", ".join(f'"{name}"' for name in names)
+
+
+def values_of(given: Any) -> list[Any]:
+    """What a list holds; nothing if it is none."""
+    plain = hasattr(given, "__len__") and not isinstance(given, str) and getattr(given, "ndim", 1) == 1
+    return list(given) if plain else []
+
+
+def are_positive(values: list[Any]) -> bool:
+    """Whether there are values, all of them finite numbers above 0."""
+    return bool(values) and all(is_real(one) and math.isfinite(one) and one > 0 for one in values)
 
 
 def is_real(value: Any) -> bool:

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import DataError, ModelFileError, OptionError, did_you_mean
 from maxmargin.estimators.base import StructuredEstimator
 from maxmargin.estimators.labels import is_empty
-from maxmargin.estimators.names import Auto, Objective, SolverOption
+from maxmargin.estimators.names import COption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters, is_whole
 from maxmargin.estimators.restoring import result_of, size_of
 from maxmargin.estimators.saving import save
@@ -73,7 +73,7 @@ class ParserSVM(BaseEstimator):
     solver : str or solver
         "auto" is "bcfw"; or any solver that needs a max-oracle, or marginals, and nothing else.
     tol, max_passes, max_seconds, random_state, n_jobs : see `maxmargin.estimators.base.StructuredEstimator`
-    verbose, warm_start, checkpoint, objective, validation_fraction : see there
+    verbose, warm_start, checkpoint, objective, validation_fraction, cv : see there
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class ParserSVM(BaseEstimator):
         Training trees that the grammar does not derive.
     result_ : Result
         Status, certificate and history of training.
-    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds)
+    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds, standard_error)
         C as given or chosen, and the values that were tried, with the held-out task loss; `maxmargin.plot_path` draws them.
     inference_ : str
         How predictions are made, and why.
@@ -109,7 +109,7 @@ class ParserSVM(BaseEstimator):
 
     def __init__(
         self,
-        C: float | Auto = "auto",
+        C: COption = "auto",
         *,
         markov: int | None = None,
         parent: bool = False,
@@ -130,6 +130,7 @@ class ParserSVM(BaseEstimator):
         checkpoint: str | os.PathLike[str] | None = None,
         objective: Objective = "margin",
         validation_fraction: float = 0.2,
+        cv: int | None = None,
     ) -> None:
         self.C = C
         self.markov = markov
@@ -151,6 +152,7 @@ class ParserSVM(BaseEstimator):
         self.checkpoint = checkpoint
         self.objective = objective
         self.validation_fraction = validation_fraction
+        self.cv = cv
 
     def fit(self, X: Sequence[Any], y: Sequence[Any] | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Take the grammar from the trees, and learn its weights.

@@ -22,7 +22,7 @@ from maxmargin.estimators.base import StructuredEstimator
 from maxmargin.estimators.feature_space import block_scores, name_blocks, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.labels import is_empty
-from maxmargin.estimators.names import Auto, SolverOption
+from maxmargin.estimators.names import Auto, COption, SolverOption
 from maxmargin.measures import MeasureProblem, PairMeasure
 
 
@@ -37,7 +37,7 @@ class RankingSVM(StructuredEstimator):
     loss : "pairs" or "queries"
         Mean over all pairs, or the mean over queries of the means over their pairs, so that every query counts the same.
     solver, tol, max_passes, max_seconds, random_state, n_jobs : see `maxmargin.estimators.base.StructuredEstimator`
-    verbose, warm_start, checkpoint, kernel, gamma, degree, coef0, n_basis, basis, validation_fraction, scale : see there
+    verbose, warm_start, checkpoint, kernel, gamma, degree, coef0, n_basis, basis, validation_fraction, cv, scale : see there
         "auto" is "one-slack"; a kernel needs ``n_basis``.
 
     Attributes
@@ -50,7 +50,7 @@ class RankingSVM(StructuredEstimator):
         Scores between the levels, for which the absolute error of the levels of the training rows is least: `predict_level`.
     result_ : Result
         Status, certificate and history of training.
-    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds)
+    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds, standard_error)
         C as given or chosen, and the values that were tried, with the held-out task loss.
     n_features_in_ : int, feature_names_in_ : array (p,)
         The latter only if X was a data frame with columns named by strings.
@@ -70,7 +70,7 @@ class RankingSVM(StructuredEstimator):
 
     def __init__(
         self,
-        C: float | Auto = "auto",
+        C: COption = "auto",
         *,
         loss: str = "pairs",
         solver: SolverOption = "auto",
@@ -89,13 +89,14 @@ class RankingSVM(StructuredEstimator):
         n_basis: int | None = None,
         basis: str = "auto",
         validation_fraction: float = 0.2,
+        cv: int | None = None,
         scale: bool | Auto = "auto",
     ) -> None:
         super().__init__(
             C, loss=loss, solver=solver, tol=tol, max_passes=max_passes, max_seconds=max_seconds, fit_intercept=False,
             random_state=random_state, n_jobs=n_jobs, verbose=verbose, warm_start=warm_start, checkpoint=checkpoint,
             kernel=kernel, gamma=gamma, degree=degree, coef0=coef0, n_basis=n_basis, basis=basis,
-            validation_fraction=validation_fraction, scale=scale,
+            validation_fraction=validation_fraction, cv=cv, scale=scale,
         )  # fmt: skip
 
     def fit(self, X: Any, y: ArrayLike, qid: Any = None) -> Self:

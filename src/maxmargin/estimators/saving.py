@@ -66,7 +66,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         "task": estimator.task,
         "parameters": {name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()},
         "inference": estimator.inference_,
-        "validation_path": [[float(value) for value in one] for one in estimator.validation_path_],
+        "validation_path": [[_option(value) for value in one] for one in estimator.validation_path_],
         "certificate": {
             "status": str(result.status),
             "certificate": result.certificate,

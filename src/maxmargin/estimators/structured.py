@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators.base import StructuredEstimator
 from maxmargin.estimators.labels import score_weights
-from maxmargin.estimators.names import Auto, SolverOption
+from maxmargin.estimators.names import COption, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.training import train
 from maxmargin.problems.python_problem import PythonProblem, ask, named, outputs
@@ -40,7 +40,7 @@ class StructuredSVM(BaseEstimator):
     solver : str or solver
         "auto" is "bcfw"; or any solver that needs a max-oracle and nothing else.
     tol, max_passes, max_seconds, random_state, n_jobs : see `maxmargin.estimators.base.StructuredEstimator`
-    verbose, warm_start, checkpoint, validation_fraction : see there
+    verbose, warm_start, checkpoint, validation_fraction, cv : see there
         The user's code runs in one thread whatever ``n_jobs`` is. A checkpoint cannot see changes of that code.
 
     Attributes
@@ -75,7 +75,7 @@ class StructuredSVM(BaseEstimator):
     def __init__(
         self,
         model: Any,
-        C: float | Auto = "auto",
+        C: COption = "auto",
         *,
         solver: SolverOption = "auto",
         tol: float = 1e-3,
@@ -87,6 +87,7 @@ class StructuredSVM(BaseEstimator):
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         validation_fraction: float = 0.2,
+        cv: int | None = None,
     ) -> None:
         self.model = model
         self.C = C
@@ -100,6 +101,7 @@ class StructuredSVM(BaseEstimator):
         self.warm_start = warm_start
         self.checkpoint = checkpoint
         self.validation_fraction = validation_fraction
+        self.cv = cv
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Train.

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from maxmargin import jit
 from maxmargin.estimators.choosing import SOME, Choice, choose_C
+from maxmargin.estimators.parameters import is_real
 from maxmargin.inference import Engine
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.conditionals import fit_temperature
@@ -32,13 +33,16 @@ def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine 
     clock = jit.clock()
     results: dict[float, Result] = {}
     try:
-        if isinstance(estimator.C, str) and state is not None and hasattr(estimator, "C_"):
-            choice = Choice(estimator.C_, "as chosen by the fit before, from which this one starts", state=state)
-        elif isinstance(estimator.C, str) and estimator.checkpoint is not None and os.path.exists(estimator.checkpoint):
+        to_choose = not is_real(estimator.C)
+        before = getattr(estimator, "C_", None)
+        known = isinstance(estimator.C, str) or (to_choose and before in list(estimator.C))
+        if known and state is not None and before is not None:
+            choice = Choice(before, "as chosen by the fit before, from which this one starts", state=state)
+        elif to_choose and estimator.checkpoint is not None and os.path.exists(estimator.checkpoint):
             # Written by the last run, after the path: nothing is chosen twice.
             C = float(option_in(estimator.checkpoint, "C"))
             choice = Choice(C, "as chosen before the checkpoint was written", state=state)
-        elif isinstance(estimator.C, str):
+        elif to_choose:
             quiet = None if monitor is None else OnTheWay(monitor, "choosing C")
             choice = choose_C(estimator, solver, problem, engine, state, quiet)
         else:

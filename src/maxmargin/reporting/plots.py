@@ -85,7 +85,7 @@ def plot_convergence(
 
 
 def plot_path(model: Any, ax: Any = None) -> Any:
-    """Plot the held-out loss of each value of C that was tried with ``C="auto"``, and the one that was chosen.
+    """Plot the held-out loss of each value of C that was tried with ``C="auto"`` or a list, and the one that was chosen.
 
     Parameters
     ----------
@@ -108,11 +108,14 @@ def plot_path(model: Any, ax: Any = None) -> Any:
         ax = plt.subplots(figsize=(6, 3.5), layout="constrained")[1]
     C, loss = [one.C for one in path], [one.loss for one in path]
     ax.plot(C, loss, color="C0", marker="o", markersize=4, label="held-out loss")
+    errors = [one.standard_error or 0.0 for one in path]
+    if any(errors):
+        ax.errorbar(C, loss, errors, fmt="none", ecolor="C0", capsize=2, linewidth=1)
     ax.axvline(model.C_, color="0.5", linestyle="--", linewidth=1, label=f"chosen: C = {model.C_:g}")
     ax.set_xscale("log")
     ax.set_xticks(C, [f"{one:g}" for one in C])
     ax.set_xticks([], minor=True)
-    ax.set_ylim(0, 1.1 * max(loss) or 1.0)
+    ax.set_ylim(0, 1.1 * max(np.add(loss, errors)) or 1.0)
     ax.set_xlabel("C")
     ax.set_ylabel("task loss on held-out examples")
     ax.grid(True, alpha=0.3)
