@@ -29,6 +29,7 @@ LAYERS = [
     ("measures", "parsing"),
     ("datasets", "reporting"),
     ("estimators",),
+    ("experiments",),
     ("cli",),
 ]
 #: What stands beside the layers: the public names, and the program.

@@ -18,7 +18,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 
-from maxmargin.cli import compile_ahead, evaluate, info, predict, train
+from maxmargin.cli import compile_ahead, evaluate, info, predict, reproduce, train
 from maxmargin.cli.exits import (
     BAD_DATA,
     CANNOT_WRITE,
@@ -33,7 +33,14 @@ from maxmargin.cli.exits import (
 from maxmargin.errors import MaxMarginError, OptionError, did_you_mean
 from maxmargin.signals import STOP_SIGNALS, StopSignal, raise_stopped, remember
 
-_COMMANDS = {"train": train, "predict": predict, "evaluate": evaluate, "info": info, "compile": compile_ahead}
+_COMMANDS = {
+    "train": train,
+    "predict": predict,
+    "evaluate": evaluate,
+    "info": info,
+    "compile": compile_ahead,
+    "reproduce": reproduce,
+}
 # Not every platform has all of these.
 _DISK_ERRORS = {getattr(errno, name, None) for name in ("ENOSPC", "EDQUOT", "EIO", "EFBIG")} - {None}
 

@@ -39,5 +39,10 @@ def label_data(name: str, data_home: str | None = None) -> LabelData:
         kept = np.sort(np.argsort(-train.Y.sum(axis=0, dtype=np.int64), kind="stable")[:10])
         return LabelData(train.X, train.Y[:, kept], test.X, test.Y[:, kept])
     make = make_synth1 if name.endswith("synth1") else make_synth2
-    n, n_test = {"synth1": (471, 5045), "synth2": (1000, 10_000), "small-synth1": (150, 1000), "small-synth2": (200, 1000)}[name]
+    n, n_test = {
+        "synth1": (471, 5045),
+        "synth2": (1000, 10_000),
+        "small-synth1": (150, 1000),
+        "small-synth2": (200, 1000),
+    }[name]
     return LabelData(*make(n, 0), *make(n_test, 1))

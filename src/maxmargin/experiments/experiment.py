@@ -2,9 +2,9 @@
 
 Conventions
 -----------
-A *setting* is a flat dict of strings, numbers and booleans: all that tells one run of an experiment from another. A *grid* is a tuple
-of dicts from a name to the values to try; each dict stands for all combinations. A *job* is a function of a setting and of the
-data directory that returns *figures*: a dict that JSON can hold. Both are kept; everything shown is made from them.
+A *setting* is a flat dict of strings, numbers and booleans: all that tells one run of an experiment from another. A *grid* is a
+tuple of dicts from a name to the values to try; each dict stands for all combinations. A *job* is a function of a setting and of
+the data directory that returns *figures*: a dict that JSON can hold. Both are kept; everything shown is made from them.
 """
 
 from __future__ import annotations

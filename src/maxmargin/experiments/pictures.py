@@ -13,7 +13,7 @@ from maxmargin.reporting.plots import require_matplotlib
 _TEXT = "#123456"
 #: Seen on white and on black (Okabe and Ito's palette, without black and yellow).
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a", "#7f4fc9")
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "axes.edgecolor": _TEXT,
     "axes.labelcolor": _TEXT,
     "axes.titlesize": "medium",
@@ -62,7 +62,11 @@ def draw_svg(picture: Picture, name: str) -> str:
     head, rest = text[: text.index(">")], text[text.index(">") :]
     head = re.sub(r'\s(width|height)="[^"]*"', "", head)
     # Identifiers that matplotlib does not salt.
-    rest = re.sub(r'id="((?:figure|axes|patch|line2d|text|matplotlib|xtick|ytick|legend|FillBetween)[^"]*)"', rf'id="{name}-\1"', rest)
+    rest = re.sub(
+        r'id="((?:figure|axes|patch|line2d|text|matplotlib|xtick|ytick|legend|FillBetween)[^"]*)"',
+        rf'id="{name}-\1"',
+        rest,
+    )
     return f'{head} role="img" aria-label="{_escaped(picture.caption)}"{rest}'.strip()
 
 

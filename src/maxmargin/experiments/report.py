@@ -92,7 +92,11 @@ class Report:
                 "seconds": round(one.seconds, 1),
                 "verdicts": [vars(verdict) for verdict in one.view.verdicts],
                 "tables": [
-                    {"caption": table.caption, "columns": table.columns, "rows": [[_plain(c) for c in row] for row in table.rows]}
+                    {
+                        "caption": table.caption,
+                        "columns": table.columns,
+                        "rows": [[_plain(c) for c in row] for row in table.rows],
+                    }
                     for table in one.view.tables
                 ],
                 "results": [row._asdict() for row in one.rows],
@@ -150,13 +154,18 @@ class Report:
             for section, verdict in self.verdicts()
         ]
         head = "<tr><th>verdict</th><th>experiment</th><th>claim</th></tr>"
-        return f'<div class="wide"><table><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>' if rows else ""
+        return (
+            f'<div class="wide"><table><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
+            if rows
+            else ""
+        )
 
     def _section(self, one: Section) -> str:
         name = one.experiment.name
         parts = [f'<section id="{name}"><h3>{escape(one.experiment.title)}</h3><p>{escape(one.experiment.text)}</p>']
         parts += [
-            f"<p>{_badge(verdict)} {escape(verdict.claim)} <em>{escape(verdict.why)}</em></p>" for verdict in one.view.verdicts
+            f"<p>{_badge(verdict)} {escape(verdict.claim)} <em>{escape(verdict.why)}</em></p>"
+            for verdict in one.view.verdicts
         ]
         for number, picture in enumerate(one.view.pictures):
             svg = draw_svg(picture, f"{name}-{number}")
@@ -166,7 +175,7 @@ class Report:
             items = "".join(f"<li>{escape(_words(f.setting))}: {escape(f.why)}</li>" for f in one.failures)
             parts.append(f"<p>Could not be run:</p><ul>{items}</ul>")
         parts.append(
-            f"<p class=\"small\"><code>{escape(one.command(self.program, self.mode))}</code> · {escape(_effort(one))}</p></section>"
+            f'<p class="small"><code>{escape(one.command(self.program, self.mode))}</code> · {escape(_effort(one))}</p></section>'
         )
         return "\n".join(parts)
 
@@ -245,8 +254,8 @@ def _html_table(table: Table) -> str:
     body = "".join(f"<tr>{''.join(cell(value) for value in row)}</tr>" for row in table.rows)
     note = ' <span class="paper">Small figures: as printed in the paper.</span>' if _has_beside(table.rows) else ""
     return (
-        f'<p class="caption">{escape(table.caption)}{note}</p><div class="wide"><table class="sortable"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+        f'<p class="caption">{escape(table.caption)}{note}</p><div class="wide"><table class="sortable">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -268,7 +277,8 @@ a { color: inherit; } code { background: var(--shade); padding: .1rem .3rem; bor
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; white-space: nowrap; }
 header td:last-child { white-space: normal; } td.number { text-align: right; } tbody tr:hover { background: var(--shade); }
-table.sortable th { cursor: pointer; } th[aria-sort="ascending"]::after { content: " ▲"; } th[aria-sort="descending"]::after { content: " ▼"; }
+table.sortable th { cursor: pointer; }
+th[aria-sort="ascending"]::after { content: " ▲"; } th[aria-sort="descending"]::after { content: " ▼"; }
 .paper, .small { color: var(--soft); font-size: .85em; } .caption { margin: 1.4rem 0 .4rem; font-weight: 600; }
 .caption .paper { font-weight: 400; } figure { margin: 1.2rem 0; } figure svg { width: 100%; height: auto; max-height: 32rem; }
 figcaption { color: var(--soft); font-size: .9rem; }

@@ -91,7 +91,9 @@ class ResultsFile:
                 raise TypeError
             row = Row(setting, figures, float(seconds))
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise DataError(f"{self.path}: line {number} is not a result; remove the line, or choose another directory.") from None
+            raise DataError(
+                f"{self.path}: line {number} is not a result; remove the line, or choose another directory."
+            ) from None
         if version != self.version:
             raise DataError(
                 f"{self.path}: line {number} is a result of version {version}, and this is {self.version}; "

@@ -27,7 +27,8 @@ error. The converse does not hold on graphs with cycles: a labeling found may be
 states have the same belief, such a choice can be inconsistent even on a forest, so after the last round variables also
 choose one after another, in the order of the walk, each given those before it: variables that have chosen say -inf of
 all their other states. The best labeling seen is the answer; on a forest, the last is a best one. With ``labeling="last"`` it is
-that of the last round's beliefs instead, which is plain belief propagation. There is no bound on what was missed (``bounds`` are +inf), whether the messages have converged or not.
+that of the last round's beliefs instead, which is plain belief propagation. There is no bound on what was missed (``bounds`` are
++inf), whether the messages have converged or not.
 
 *Marginals* are the normalised beliefs. With ``Z_i = T log sum exp(b_i / T)``, ``Z_c`` the same of ``B_c``, and d_i the
 number of factors of i, ``sum_c Z_c + sum_i (1 - d_i) Z_i`` is the Bethe approximation of the log partition function: a
