@@ -8,11 +8,18 @@ from maxmargin.datasets.fetch import (
     fetch_tmc2007,
     fetch_yeast,
 )
-from maxmargin.datasets.local import fetch_conll2000, fetch_covtype, fetch_ocr_letters, fetch_treebank_sample
+from maxmargin.datasets.local import (
+    fetch_binary,
+    fetch_conll2000,
+    fetch_covtype,
+    fetch_ocr_letters,
+    fetch_treebank_sample,
+)
 from maxmargin.datasets.synthetic import make_synth1, make_synth2
 
 __all__ = [
     "fetch_bibtex",
+    "fetch_binary",
     "fetch_conll2000",
     "fetch_covtype",
     "fetch_msrc21",

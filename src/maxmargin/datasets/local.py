@@ -9,6 +9,7 @@ is a parameter so that all fetchers are called alike.
     ocr-letters/letters.npz          pixels (N, 16) uint8, bit-packed; labels (N,), 0 for a; word_lengths (S,); folds (S,)
     covtype/covtype.csv              a header, 54 columns of numbers, and the class; possibly .xz, .gz or .bz2
     treebank-sample/treebank.zip     bracketed trees, .mrg
+    binary/NAME.trn, NAME.tst        two classes, LIBSVM text, possibly .xz, .gz or .bz2; NAME is ijcnn1 or reuters
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from maxmargin.formats.compression import open_text
 from maxmargin.formats.conll import Sentence, read_conll
 from maxmargin.formats.npz import read_npz
 from maxmargin.formats.svm_hmm import SequenceData
-from maxmargin.formats.svmlight import ClassData
+from maxmargin.formats.svmlight import ClassData, read_svmlight_classes
 
 if TYPE_CHECKING:
     from maxmargin.parsing.trees import Tree
@@ -152,6 +153,38 @@ def fetch_treebank_sample(data_home: str | os.PathLike[str] | None = None, downl
     return list(read_trees(path, remove_traces=True, remove_functions=True))
 
 
+def fetch_binary(
+    name: Literal["ijcnn1", "reuters"],
+    data_home: str | os.PathLike[str] | None = None,
+    subset: Subset = "train",
+    download: bool = True,
+) -> ClassData:
+    """Read two classes: ijcnn1 (49,990 rows of 22 features; 91,701 to test) or reuters (7,770 of 8,315 words; 3,299 to test).
+
+    Parameters
+    ----------
+    name : {"ijcnn1", "reuters"}
+        Which data set.
+    data_home : path-like, optional
+        The directory of all data sets.
+    subset : {"train", "test"}
+        Which examples.
+    download : bool
+        Changes nothing.
+
+    Returns
+    -------
+    ClassData
+        `X` is a csr_array; the classes are -1 and 1.
+    """
+    _check_subset(subset)
+    columns = {"ijcnn1": 22, "reuters": 8315}
+    if name not in columns:
+        raise OptionError(f"name is {name!r}; expected 'ijcnn1' or 'reuters'.")
+    path = _find("binary", f"{name}.{'trn' if subset == 'train' else 'tst'}", data_home)
+    return read_svmlight_classes(path, columns[name], [-1, 1], zero_based=False)
+
+
 def _check_subset(subset: str) -> None:
     if subset not in ("train", "test"):
         raise OptionError(f"subset is {subset!r}; expected 'train' or 'test'.")
@@ -160,7 +193,7 @@ def _check_subset(subset: str) -> None:
 def _find(name: str, file: str, data_home: str | os.PathLike[str] | None) -> Path:
     """The path of a file that the user has put there."""
     plain = data_directory(data_home) / name / file
-    for suffix in _SUFFIXES if plain.suffix == ".csv" else ("",):
+    for suffix in _SUFFIXES if plain.suffix in (".csv", ".trn", ".tst") else ("",):
         path = plain.with_name(plain.name + suffix)
         if path.is_file():
             return path

@@ -7,7 +7,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.datasets import fetch_rcv1subset1, fetch_scene, fetch_tmc2007, fetch_yeast, make_synth1, make_synth2
+from maxmargin.datasets import (
+    fetch_binary,
+    fetch_covtype,
+    fetch_rcv1subset1,
+    fetch_scene,
+    fetch_tmc2007,
+    fetch_treebank_sample,
+    fetch_yeast,
+    make_synth1,
+    make_synth2,
+)
+from maxmargin.parsing.trees import Tree
 
 
 class LabelData(NamedTuple):
@@ -46,3 +57,108 @@ def label_data(name: str, data_home: str | None = None) -> LabelData:
         "small-synth2": (200, 1000),
     }[name]
     return LabelData(*make(n, 0), *make(n_test, 1))
+
+
+class Examples(NamedTuple):
+    """Inputs and outputs, to train on and to test with; trees have no outputs of their own."""
+
+    X: Any
+    y: Any
+    X_test: Any
+    y_test: Any
+
+
+def class_data(name: str, n: int, data_home: str | None = None) -> Examples:
+    """Classes: the first n rows of covtype in random order, scaled to 0..1, and 58,101 others to test; or clouds of points."""
+    if name == "clouds":
+        rng = np.random.default_rng(0)
+        centres = rng.normal(size=(7, 20))
+        y = rng.integers(0, 7, n + 2000)
+        X = centres[y] + 1.7 * rng.normal(size=(len(y), 20))
+        return Examples(X[:n], y[:n], X[n:], y[n:])
+    data = fetch_covtype(data_home)
+    order = np.random.default_rng(0).permutation(len(data.y))
+    X = np.asarray(data.X)[order]
+    X -= X.min(axis=0)
+    X /= np.maximum(X.max(axis=0), 1e-12)
+    y, split = np.asarray(data.y)[order], len(order) - 58_101
+    return Examples(X[: min(n, split)], y[: min(n, split)], X[split:], y[split:])
+
+
+def tag_data(name: str, n: int, data_home: str | None = None) -> Examples:
+    """Tagged sequences: the treebank sample's sentences (every seventh to test), or chains drawn at random."""
+    if name == "chains":
+        rng = np.random.default_rng(0)
+        means, follows = rng.normal(size=(8, 20)), rng.dirichlet(np.full(8, 0.5), size=8)
+        X, y = [], []
+        for length in rng.integers(5, 15, n + 300):
+            tags = [int(rng.integers(8))]
+            while len(tags) < length:
+                tags.append(int(rng.choice(8, p=follows[tags[-1]])))
+            y.append(np.array(tags))
+            X.append(means[tags] + 2.0 * rng.normal(size=(int(length), 20)))
+        return Examples(X[:n], y[:n], X[n:], y[n:])
+    trees = fetch_treebank_sample(data_home)
+    train, test = _split(trees, n)
+    return Examples(
+        [one.words() for one in train],
+        [one.tags() for one in train],
+        [one.words() for one in test],
+        [one.tags() for one in test],
+    )
+
+
+def tree_data(name: str, n: int, data_home: str | None = None) -> Examples:
+    """Trees: those of the treebank sample with at most 15 words (every seventh to test), or drawn from a small grammar."""
+    if name == "grammar":
+        rng = np.random.default_rng(0)
+        trees: list[Tree] = []
+        while len(trees) < n + 100:
+            tree = _grow("S", rng, 0)
+            if len(tree.words()) <= 12:
+                trees.append(tree)
+        return Examples(trees[:n], None, trees[n:], None)
+    train, test = _split([one for one in fetch_treebank_sample(data_home) if len(one.words()) <= 15], n)
+    return Examples(train, None, test, None)
+
+
+def _split(items: list[Any], n: int) -> tuple[list[Any], list[Any]]:
+    order = np.random.default_rng(0).permutation(len(items))
+    test = [items[k] for k in order[::7]]
+    train = [items[k] for place, k in enumerate(order) if place % 7]
+    return train[:n], test
+
+
+#: Rules with their odds; what has none is a tag.
+_RULES = {
+    "S": (("NP VP", 4), ("S CC S", 1)),
+    "NP": (("DT NN", 3), ("NN", 2), ("NP PP", 2), ("DT JJ NN", 2)),
+    "VP": (("VB NP", 3), ("VB", 1), ("VP PP", 2), ("VB NP PP", 1)),
+    "PP": (("IN NP", 1),),
+}
+#: Words of tags; some have two, so that there is something to learn.
+_WORDS = {
+    "DT": "the a", "NN": "dog saw man park cat light", "JJ": "old light big", "VB": "saw sees light ran",
+    "IN": "in with", "CC": "and",
+}  # fmt: skip
+
+
+def _grow(label: str, rng: np.random.Generator, depth: int) -> Tree:
+    """A tree drawn from the grammar."""
+    if label in _WORDS:
+        return Tree(label, str(rng.choice(_WORDS[label].split())))
+    rules = _RULES[label]
+    # Deep down the first rule alone, which ends soon.
+    odds = np.array([odds for _, odds in rules], float) if depth < 6 else np.eye(len(rules))[0]
+    right = rules[int(rng.choice(len(rules), p=odds / odds.sum()))][0]
+    return Tree(label, [_grow(part, rng, depth + 1) for part in right.split()])
+
+
+def binary_data(name: str, n: int, data_home: str | None = None) -> Examples:
+    """Two classes: ijcnn1 and reuters (grain or not), one class of covtype against the others, or two clouds."""
+    if name in ("clouds", "covtype"):
+        many = class_data(name, n, data_home)
+        first = 0 if name == "clouds" else 1
+        return many._replace(y=np.where(many.y == first, 1, -1), y_test=np.where(many.y_test == first, 1, -1))
+    train, test = (fetch_binary(name, data_home, subset) for subset in ("train", "test"))  # type: ignore[arg-type]
+    return Examples(train.X[:n], train.y[:n], test.X, test.y)

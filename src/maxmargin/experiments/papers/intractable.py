@@ -98,7 +98,7 @@ def show_data(rows: list[Row]) -> View:
 
 def _model(data: str, oracle: str, edges: str, folds: int, **options: Any) -> MultiLabelSVM:
     engine = ENGINES[oracle]
-    settings: dict[str, Any] = {"C": VALUES_OF_C, "cv": folds, "max_passes": 50, "solver": BCFW(inference=engine)}
+    settings: dict[str, Any] = {"C": VALUES_OF_C, "cv": folds, "max_passes": 30, "solver": BCFW(inference=engine)}
     settings |= {"inference": engine} | options
     return MultiLabelSVM(
         edges=edges,

@@ -48,9 +48,8 @@ def _random_graphs(n: int, count: int) -> tuple[Any, Scores]:
 
 def time_inference(setting: Setting, data_home: str | None) -> Figures:
     """Figure 1: the mean seconds of a problem, of up to `problems` in a quarter of a second or so."""
-    engine = {"Cut": GraphCut(), "LProg": LinearProgram()}.get(str(setting["engine"])) or ENGINES[
-        str(setting["engine"])
-    ]
+    engines: dict[str, Any] = ENGINES | {"Cut": GraphCut(), "LProg": LinearProgram()}
+    engine = engines[str(setting["engine"])]
     n, most = int(setting["nodes"]), int(setting["problems"])
     graphs, scores = _random_graphs(n, most)
     states, tables = graphs.example_states, graphs.example_tables
@@ -146,7 +145,7 @@ def show_better(rows: list[Row]) -> View:
             judge(
                 "LBP finds the best labeling more often than greedy search, but falls into far worse ones.",
                 best["LBP"] > best["Greedy"] and found["LBP"].max() > found["Greedy"].max(),
-                f"Best: {best['LBP']:.0f} % and {best['Greedy']:.0f} %; above: up to {found['LBP'].max()} and {found['Greedy'].max()}.",
+                f"Best: {best['LBP']:.0f} % and {best['Greedy']:.0f} %; above: {found['LBP'].max()} and {found['Greedy'].max()}.",
             ),
             judge(
                 "The better of both is much better than either.",
