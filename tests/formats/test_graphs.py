@@ -57,6 +57,22 @@ def test_split(tmp_path):
         read_graphs(write(tmp_path, split=np.zeros(2)), split=0)
 
 
+def test_pixels(tmp_path):
+    assert read_graphs(write(tmp_path)).pixel_counts is None
+    counts = np.arange(28, dtype=np.uint16).reshape(7, 4)
+    data = read_graphs(write(tmp_path, pixel_label_counts=counts), split=0)
+    np.testing.assert_array_equal(data.pixel_counts[1], counts[5:, 1:])
+    pixels = read_graphs(write(tmp_path, npix=np.arange(1, 8))).pixel_counts[0]
+    # The label of the third node is not known.
+    np.testing.assert_array_equal(pixels, [[1, 0, 0], [0, 2, 0], [0, 0, 0]])
+    with pytest.raises(DataError, match=r"'pixel_label_counts' has shape \(7, 3\) .* expected \(7, 4\)"):
+        read_graphs(write(tmp_path, pixel_label_counts=counts[:, 1:]))
+    with pytest.raises(DataError, match=r"'npix' has shape \(7,\) and -1 as its least number"):
+        read_graphs(write(tmp_path, npix=np.arange(-1, 6)))
+    with pytest.raises(DataError, match=r"'npix' has dtype float64"):
+        read_graphs(write(tmp_path, npix=np.ones(7)))
+
+
 def test_optional_arrays(tmp_path):
     data = read_graphs(write(tmp_path, edge_features=None, classes=None))
     np.testing.assert_array_equal(data.graphs[0][2], [[1], [1]])

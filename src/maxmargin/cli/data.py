@@ -77,6 +77,8 @@ class Dataset:
     #: Parameters that an estimator needs to be trained on this, and what `fit` and `score` need beside inputs and targets.
     parameters: dict[str, Any] = field(default_factory=dict)
     more: dict[str, Any] = field(default_factory=dict)
+    #: Of graphs of superpixels: the classes, and for each graph how many pixels of each class (n, classes) its nodes have.
+    pixels: tuple[list[Any], list[Any]] | None = None
 
     def __len__(self) -> int:
         return len(self.inputs) if self.task in ("chain", "graph", "parser") else int(self.inputs.shape[0])
@@ -256,7 +258,7 @@ def _read_npz(path: str, args: argparse.Namespace, model: Any) -> Dataset:
 
     if holds_graphs(path):
         task = _task(path, "graph", ("graph",), args, model)
-        return _read_graphs(path, args, task)
+        return _read_graphs(path, args, task, model)
     data = read_arrays(path, args.split)
     targets = data.targets
     if targets is None and model is None:
@@ -272,7 +274,7 @@ def _read_npz(path: str, args: argparse.Namespace, model: Any) -> Dataset:
     return Dataset(path, task, data.inputs, targets, None, "npz")
 
 
-def _read_graphs(path: str, args: argparse.Namespace, task: str) -> Dataset:
+def _read_graphs(path: str, args: argparse.Namespace, task: str, model: Any) -> Dataset:
     from maxmargin.formats import read_graphs
 
     data = read_graphs(path, args.split)
@@ -281,7 +283,16 @@ def _read_graphs(path: str, args: argparse.Namespace, task: str) -> Dataset:
     if all(name.isdigit() for name in names) or len(set(names)) < len(names):
         names = list(range(len(names)))
     labels = [[names[k] if k >= 0 else None for k in row.tolist()] for row in data.labels]
-    return Dataset(path, task, data.graphs, labels, None, "npz")
+    pixels = None if data.pixel_counts is None else (names, data.pixel_counts)
+    graphs: list[Any] = data.graphs
+    node_weights = (
+        dict(getattr(args, "settings", None) or ()).get("node_weights") if model is None else model.node_weights
+    )
+    if node_weights == "class-wise" and graphs[0][0].shape[1] == len(names):
+        # Columns are scores of the classes as the file has them; a model has them in the order of their names.
+        order = sorted(range(len(names)), key=names.__getitem__)
+        graphs = [(nodes[:, order], edges, features) for nodes, edges, features in graphs]
+    return Dataset(path, task, graphs, labels, None, "npz", pixels=pixels)
 
 
 # --------------------------------------------------------------------------------------------------------------------

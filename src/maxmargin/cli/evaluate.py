@@ -13,9 +13,9 @@ Print the accuracy of a binary or multi-class model, and of two classes also pre
 one and the area under the ROC curve; of a ranking, the share of the pairs in the right order; Hamming loss, subset
 accuracy, micro- and macro-F1 of a multi-label model; the accuracy of tags and of whole sequences of a chain model,
 and, if its tags are B-TYPE, I-TYPE and O, precision, recall and F1 of chunks, as conlleval has them; the accuracy of
-nodes of a graph model; precision, recall and F1 of labelled brackets, exact match and tag accuracy of a parser, as
-EVALB has them. Where inference is a relaxation, also the share of the labels that it left open, which rounding
-decided."""
+nodes of a graph model, and of pixels if the data says how many a node has; precision, recall and F1 of labelled
+brackets, exact match and tag accuracy of a parser, as EVALB has them. Where inference is a relaxation, also the share
+of the labels that it left open, which rounding decided."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

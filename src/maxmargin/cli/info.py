@@ -156,6 +156,9 @@ def strongest_features(model: Any, count: int) -> dict[str, float]:
 
     from maxmargin.cli.data import known_feature_names
 
+    if model.coef_.ndim == 1 and model.task == "graph":
+        order = np.argsort(-np.abs(model.coef_), kind="stable")[:count]
+        return {f"{model.classes_[k]}: its score": float(model.coef_[k]) for k in order}
     names = known_feature_names(model) or [f"x{k}" for k in range(model.n_features_in_)]
     order = np.argsort(-np.abs(model.coef_), axis=None, kind="stable")[:count]
     rows, columns = np.unravel_index(order, model.coef_.shape)

@@ -25,6 +25,7 @@ NAMES = {
     "roc_area": "area under the ROC curve",
     "pair_accuracy": "pairs in the right order",
     "node_accuracy": "node accuracy",
+    "pixel_accuracy": "pixel accuracy",
     "tag_accuracy": "tag accuracy",
     "sequence_accuracy": "sequence accuracy",
     "chunk_precision": "chunk precision",
@@ -100,6 +101,8 @@ def _compare(model: Any, data: Dataset) -> tuple[dict[str, float], ChunkScores |
     else:
         labels = model._present(found.labels, problem)
         metrics = labeling_metrics(data.task, targets, labels)
+        if data.pixels is not None:
+            metrics |= pixel_metrics(labels, *data.pixels)
         if data.task == "chain" and are_chunk_tags([*model.classes_.tolist(), *chain.from_iterable(targets)]):
             chunks = chunk_scores(targets, [row.tolist() for row in labels])
             overall = chunks.overall
@@ -142,6 +145,18 @@ def labeling_metrics(task: str, truth: list[Any], predicted: list[Any]) -> dict[
     if task == "graph":
         return {"node_accuracy": share}
     return {"tag_accuracy": share, "sequence_accuracy": sum(map(all, right)) / len(right)}
+
+
+def pixel_metrics(predicted: list[Any], classes: list[Any], counts: list[Any]) -> dict[str, float]:
+    """Share of the pixels, of those that have a class, whose class is the one predicted for their superpixel."""
+    column = {name: k for k, name in enumerate(classes)}
+    pixels = np.concatenate(counts)
+    if not pixels.sum() > 0:
+        return {}
+    # Columns of a data set are its own classes, which need not be all that a model knows.
+    place = np.array([column.get(label, -1) for row in predicted for label in row.tolist()])
+    known = np.flatnonzero(place >= 0)
+    return {"pixel_accuracy": float(pixels[known, place[known]].sum() / pixels.sum())}
 
 
 def parsing_metrics(truth: list[Any], predicted: list[Any]) -> dict[str, float]:

@@ -4,6 +4,10 @@
                   + sum_{e = (i, j)} edge_coef_[y_i, y_j] . z_e        (edge_weights="full")
                   + sum_{e = (i, j)} edge_coef_ . z_e [y_i = y_j]      (edge_weights="potts")
 
+With ``node_weights="class-wise"`` the features of a node are scores of its classes, and the nodes' part is
+
+    sum_i (coef_[y_i] x_i[y_i] + intercept_[y_i])
+
 A graph is ``(node_features (n, p), edges (e, 2))`` or ``(node_features, edges, edge_features (e, q))``; without edge
 features each edge has the constant feature 1. Weights are shared over all nodes and over all edges.
 """
@@ -21,7 +25,7 @@ from sklearn.utils import Tags
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import shared
-from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
+from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
@@ -43,6 +47,9 @@ class GraphSVM(StructuredPredictor):
         chooses it on held-out examples.
     edge_weights : "full" or "potts"
         A weight vector for every pair of classes, or one for equal classes.
+    node_weights : "full" or "class-wise"
+        A weight vector for every class; or one number, for nodes whose K features are scores of the K classes by given
+        classifiers, in the order of ``classes_``. Of two levels of superpixels see `maxmargin.problems.two_level_graph`.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
     n_basis, basis, objective, validation_fraction, cv, scale : see there
@@ -53,7 +60,7 @@ class GraphSVM(StructuredPredictor):
     ----------
     classes_ : array (K,)
         The classes found in the labels.
-    coef_ : array (K, p), intercept_ : array (K,)
+    coef_ : array (K, p), or (K,) with ``node_weights="class-wise"``; intercept_ : array (K,)
         Weights of each class; the intercept is 0 with ``fit_intercept=False``.
     edge_coef_ : array (K, K, q), or (q,) with ``edge_weights="potts"``
         Weights of the edges' features, by the classes of an edge's first and second node.
@@ -82,6 +89,7 @@ class GraphSVM(StructuredPredictor):
         C: COption = "auto",
         *,
         edge_weights: str = "full",
+        node_weights: str = "full",
         solver: SolverOption = "auto",
         inference: InferenceOption = "auto",
         loss: Any = "hamming",
@@ -108,6 +116,7 @@ class GraphSVM(StructuredPredictor):
     ) -> None:
         super().__init__(**shared(locals()))
         self.edge_weights = edge_weights
+        self.node_weights = node_weights
 
     def fit(self, graphs: Sequence[Any], labels: Sequence[Any], sample_weight: ArrayLike | None = None) -> Self:
         """Train.
@@ -127,6 +136,10 @@ class GraphSVM(StructuredPredictor):
         check_parameters(self)
         if self.edge_weights not in ("full", "potts"):
             raise OptionError(f'edge_weights={self.edge_weights!r} is not known; use "full" or "potts".')
+        if self.node_weights not in ("full", "class-wise"):
+            raise OptionError(f'node_weights={self.node_weights!r} is not known; use "full" or "class-wise".')
+        if self._class_wise and not is_linear(self):
+            raise OptionError('node_weights="class-wise" has one weight a class, and no kernel; use kernel="linear".')
         parts, n_edge_features = _check_graphs(graphs)
         values, known = _check_labels(parts, labels)
         classes = target.distinct(
@@ -146,10 +159,10 @@ class GraphSVM(StructuredPredictor):
             chosen,
             states,
             len(classes),
-            edge_weights=self.edge_weights,
             loss=self.loss,
             sample_weight=weight,
-            node_features=training_rows(self, features),
+            node_features=features if self._class_wise else training_rows(self, features),
+            **self._weight_options(),
         )
         self._train(problem, features)
         self.classes_ = classes
@@ -158,10 +171,17 @@ class GraphSVM(StructuredPredictor):
         self._name_weights()
         return self
 
-    def score(self, graphs: Sequence[Any], labels: Sequence[Any], sample_weight: ArrayLike | None = None) -> float:
+    def score(
+        self,
+        graphs: Sequence[Any],
+        labels: Sequence[Any],
+        sample_weight: ArrayLike | None = None,
+        node_weight: Sequence[ArrayLike] | None = None,
+    ) -> float:
         """Fraction of the nodes with a known label that are predicted right.
 
-        A label never seen in training counts as wrong. With `sample_weight`, a graph's nodes count that much.
+        A label never seen in training counts as wrong. With `sample_weight`, a graph's nodes count that much; with `node_weight`, a
+        list of an array a graph, each node counts that much, such as the pixels of a superpixel.
         """
         problem, found = self._predict(graphs)
         starts = problem.example_variables
@@ -170,9 +190,28 @@ class GraphSVM(StructuredPredictor):
         truth = np.array([state.get(v, -1) for row in values for v in row])
         weight = target.score_weights(sample_weight, len(values), "graph")
         counts = np.concatenate(known) * np.repeat(weight, np.diff(starts))
+        if node_weight is not None:
+            counts = counts * np.concatenate(_node_arrays(node_weight, np.diff(starts), "node_weight", None))
         if not counts.sum() > 0:
             raise DataError("No node has a known label and a positive weight: there is nothing to score.")
         return float(np.average(found.labels == truth, weights=counts))
+
+    def pixel_accuracy(self, graphs: Sequence[Any], pixel_counts: Sequence[ArrayLike]) -> float:
+        """Fraction of the pixels that have the class predicted for their superpixel.
+
+        Parameters
+        ----------
+        graphs : as in `fit`
+        pixel_counts : list of arrays (n, K)
+            How many pixels of each class, in the order of ``classes_``, each node of a graph has. Pixels without a class are left
+            out, and nodes without pixels, such as those of a coarse level, do not count.
+        """
+        problem, found = self._predict(graphs)
+        sizes = np.diff(problem.example_variables)
+        counts = np.concatenate(_node_arrays(pixel_counts, sizes, "pixel_counts", len(self.classes_)))
+        if not counts.sum() > 0:
+            raise DataError("No node has a pixel: there is nothing to score.")
+        return float(counts[np.arange(len(counts)), found.labels].sum() / counts.sum())
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -192,6 +231,8 @@ class GraphSVM(StructuredPredictor):
     ) -> int:
         self.n_edge_features_in_ = size_of(header, "n_edge_features", 0)
         pairs = 1 if self.edge_weights == "potts" else len(classes) ** 2
+        if self._class_wise:
+            pairs, width = pairs + len(classes), int(self.fit_intercept)
         return len(classes) * width + pairs * max(1, self.n_edge_features_in_)
 
     def _new_problem(self, graphs: Sequence[Any]) -> FactorGraphs:
@@ -209,8 +250,9 @@ class GraphSVM(StructuredPredictor):
                 raise DataError(
                     f"Graph {m} has {width} edge features, but GraphSVM is expecting {own}, as in training."
                 )
-        rows = prediction_rows(self, _stack_nodes(parts))
-        return graph_problem(parts, None, len(self.classes_), edge_weights=self.edge_weights, node_features=rows)
+        rows = _stack_nodes(parts)
+        rows = rows if self._class_wise else prediction_rows(self, rows)
+        return graph_problem(parts, None, len(self.classes_), node_features=rows, **self._weight_options())
 
     def _present(self, states: NDArray[np.int32], problem: FactorGraphs) -> list[NDArray[Any]]:
         """An array of labels a graph."""
@@ -220,7 +262,26 @@ class GraphSVM(StructuredPredictor):
         """Views of the flat weights under their names."""
         n_classes, q = len(self.classes_), max(self.n_edge_features_in_, 1)
         shape = (q,) if self.edge_weights == "potts" else (n_classes, n_classes, q)
-        self.edge_coef_ = name_blocks(self, n_classes).reshape(shape)
+        if not self._class_wise:
+            self.edge_coef_ = name_blocks(self, n_classes).reshape(shape)
+            return
+        weights, n_constant = self.result_.weights, n_classes * int(self.fit_intercept)
+        factors = weights[n_constant:].reshape(-1, q)
+        self.intercept_ = weights[:n_constant] if n_constant else np.zeros(n_classes)
+        # Scores are the first feature of their factors, which have no others.
+        self.coef_, self.edge_coef_ = factors[:n_classes, 0], factors[n_classes:].reshape(shape)
+
+    @property
+    def _class_wise(self) -> bool:
+        return bool(self.node_weights == "class-wise")
+
+    def _weight_options(self) -> dict[str, Any]:
+        """How weights are shared, for `graph_problem`."""
+        return {
+            "edge_weights": self.edge_weights,
+            "node_weights": self.node_weights,
+            "intercept": self._class_wise and bool(self.fit_intercept),
+        }
 
 
 def _check_graphs(graphs: Sequence[Any], n_edge_features: int | None = None) -> tuple[list[Graph], int]:
@@ -260,6 +321,22 @@ def _check_labels(parts: list[Graph], labels: Sequence[Any]) -> tuple[list[list[
         raise DataError(f"There are {len(parts)} graphs, but labels for {len(labels)}.")
     both = [target.known_labels(labels[m], m, parts[m][0].shape[0]) for m in range(len(parts))]
     return [values for values, _ in both], [known for _, known in both]
+
+
+def _node_arrays(
+    given: Sequence[ArrayLike], sizes: NDArray[np.int64], name: str, width: int | None
+) -> list[NDArray[np.float64]]:
+    """An array a graph with a number that is not negative for each node, or with `width` of them."""
+    if len(given) != len(sizes):
+        raise DataError(f"There are {len(sizes)} graphs, but {name} for {len(given)}.")
+    arrays = [np.asarray(one, np.float64) for one in given]
+    for m, (one, n) in enumerate(zip(arrays, sizes.tolist(), strict=True)):
+        expected = (n,) if width is None else (n, width)
+        if one.shape != expected:
+            raise DataError(f"Graph {m}: {name} has shape {one.shape}; expected {expected}.")
+        if not (np.isfinite(one) & (one >= 0)).all():
+            raise DataError(f"Graph {m}: {name} must be finite numbers that are not negative.")
+    return arrays
 
 
 def _known_part(graph: Graph, known: NDArray[np.bool_]) -> Graph:

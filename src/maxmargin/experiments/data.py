@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from maxmargin.datasets import (
     fetch_binary,
     fetch_covtype,
+    fetch_msrc21,
     fetch_rcv1subset1,
     fetch_scene,
     fetch_tmc2007,
@@ -18,7 +25,17 @@ from maxmargin.datasets import (
     make_synth1,
     make_synth2,
 )
+from maxmargin.inference import GraphCut, Trees
+from maxmargin.inference.batches import predict
 from maxmargin.parsing.trees import Tree
+from maxmargin.problems import (
+    FactorGraphs,
+    graph_problem,
+    label_edges,
+    multi_label_problem,
+    nearest_superpixels,
+    two_level_graph,
+)
 
 
 class LabelData(NamedTuple):
@@ -162,3 +179,98 @@ def binary_data(name: str, n: int, data_home: str | None = None) -> Examples:
         return many._replace(y=np.where(many.y == first, 1, -1), y_test=np.where(many.y_test == first, 1, -1))
     train, test = (fetch_binary(name, data_home, subset) for subset in ("train", "test"))  # type: ignore[arg-type]
     return Examples(train.X[:n], train.y[:n], test.X, test.y)
+
+
+class Training(NamedTuple):
+    """A problem to train on, its C, and a function that measures weights on test examples."""
+
+    problem: FactorGraphs
+    C: float
+    measure: Callable[[NDArray[np.float64]], float]
+    measure_name: str
+
+
+def soft_data(name: str, data_home: str | None = None, n: int | None = None, seed: int = 0) -> Training:
+    """The data of Meshi, Srebro and Hazan (AISTATS 2015, section 6), or a random n of the examples; the loss counts wrong variables.
+
+    yeast, lam = 0.01; reuters, 5000 of the 6000 documents of RCV1 subset 1 with their 30 most frequent labels, lam = 3e-4; msrc21,
+    superpixels on two levels with scores of 21 classes by logistic regression, which stands in for the features of Yao et al.,
+    lam = 0.01; small-synth2, 200 examples, lam = 0.01.
+    """
+    if name == "msrc21":
+        return _pictures(data_home, n, seed)
+    if name == "reuters":
+        both = [fetch_rcv1subset1(data_home, subset) for subset in ("train", "test")]
+        X, Y = sp.vstack([one.X for one in both], format="csr"), np.concatenate([one.Y for one in both])
+        Y = Y[:, np.argsort(-Y.sum(axis=0, dtype=np.int64), kind="stable")[:30]]
+        order = np.random.default_rng(0).permutation(len(Y))
+        data, lam = LabelData(X[order[:5000]], Y[order[:5000]], X[order[5000:]], Y[order[5000:]]), 3e-4
+    else:
+        data, lam = label_data(name, data_home), 0.01
+        if "synth2" in name:
+            # Nothing can be learned there without a constant.
+            X, X_test = (np.hstack([one, np.ones((len(one), 1))]) for one in (data.X, data.X_test))
+            data = data._replace(X=X, X_test=X_test)
+    L = data.Y.shape[1]
+    edges = label_edges("full", data.Y)
+    chosen = _some(len(data.Y), n, seed)
+    problem = multi_label_problem(data.X[chosen], data.Y[chosen], edges, L, loss="count")
+    test = multi_label_problem(data.X_test, None, edges, L)
+
+    def measure(weights: NDArray[np.float64]) -> float:
+        found = predict(test, weights, GraphCut()).labels.reshape(data.Y_test.shape)
+        if name == "reuters":
+            return 100.0 * float(f1_score(data.Y_test, found, average="micro", zero_division=0.0))
+        return 100.0 * float(np.mean(found == data.Y_test))
+
+    return Training(problem, 1.0 / lam, measure, "F1 %" if name == "reuters" else "labels right %")
+
+
+def _some(count: int, n: int | None, seed: int) -> NDArray[np.int64]:
+    """A random n of the examples, in order; all if n is None."""
+    if n is None or n >= count:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).permutation(count)[:n])
+
+
+#: Columns of the features of a superpixel that are its place in the image.
+_PLACE = (144, 145)
+
+
+def _pictures(data_home: str | None, n: int | None, seed: int) -> Training:
+    """Two levels of superpixels, those that have a class; the scores of a level come from its own features."""
+    found: dict[str, list[Any]] = {}
+    for subset in ("train", "test"):
+        levels = [fetch_msrc21(size, data_home, subset) for size in (200, 80)]
+        found[subset] = [
+            [
+                (graph[0][labels >= 0], labels[labels >= 0])
+                for graph, labels in zip(level.graphs, level.labels, strict=True)
+            ]
+            for level in levels
+        ]
+    models = []
+    for level in found["train"]:
+        X, y = (np.concatenate(part) for part in zip(*level, strict=True))
+        model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=200))
+        models.append(model.fit(X, y))
+    made = {subset: [_two_levels(pair, models) for pair in zip(*found[subset], strict=True)] for subset in found}
+    chosen = _some(len(made["train"]), n, seed)
+    graphs, truth = zip(*(made["train"][k] for k in chosen), strict=True)
+    problem = graph_problem(graphs, truth, 21, edge_weights="potts", loss="count", node_weights="class-wise")
+    test_graphs, test_truth = zip(*made["test"], strict=True)
+    test = graph_problem(test_graphs, None, 21, edge_weights="potts", node_weights="class-wise")
+    right = np.concatenate(test_truth)
+
+    def measure(weights: NDArray[np.float64]) -> float:
+        return 100.0 * float(np.mean(predict(test, weights, Trees()).labels == right))
+
+    return Training(problem, 100.0, measure, "superpixels right %")
+
+
+def _two_levels(pair: Any, models: list[Any]) -> tuple[Any, NDArray[np.int64]]:
+    """The graph of a picture, with scores as features, and the classes of its superpixels."""
+    (fine, fine_labels), (coarse, coarse_labels) = pair
+    scores = [model.predict_log_proba(X) for model, X in zip(models, (fine, coarse), strict=True)]
+    parents = nearest_superpixels(fine[:, _PLACE], coarse[:, _PLACE])
+    return two_level_graph(*scores, parents), np.concatenate([fine_labels, coarse_labels])

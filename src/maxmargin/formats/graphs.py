@@ -5,7 +5,9 @@ Conventions
 The graphs lie one after another in the arrays: ``X`` (N, p) and ``y`` (N,) for the nodes, ``edges`` (E, 2) and
 ``edge_features`` (E, q) for the edges. Graph g owns the nodes ``node_ptr[g]:node_ptr[g + 1]`` and the edges
 ``edge_ptr[g]:edge_ptr[g + 1]``; an edge names its nodes by their numbers inside the graph. A label of -1 is unknown.
-Optional are ``edge_features`` (default: a column of ones), ``split`` (one integer a graph) and ``classes`` (names).
+Optional are ``edge_features`` (default: a column of ones), ``split`` (one integer a graph) and ``classes`` (names); and, where
+nodes are superpixels, ``pixel_label_counts`` (N, 1 + classes), how many pixels of no class, and of each class, a node has, or
+``npix`` (N,), how many pixels, which are then all of the node's class.
 All arrays may have any dtype of their kind on disk; in memory they are float64 and int64.
 """
 
@@ -23,6 +25,7 @@ from maxmargin.formats.atomic import atomic_write
 from maxmargin.formats.npz import read_npz
 
 _NAMES = ("X", "y", "edges", "edge_features", "node_ptr", "edge_ptr", "split", "classes")
+_PIXELS = ("pixel_label_counts", "npix")
 #: Without names, the labels are all numbers up to the largest, and one that is mistyped must not make billions of them.
 _MOST_CLASSES = 1 << 20
 Graph = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]
@@ -40,11 +43,14 @@ class GraphData:
         For every graph the classes of its nodes, -1 where unknown.
     class_names : list of str
         The names of the classes 0, 1, ...
+    pixel_counts : list of ndarray of int64, or None
+        For every graph (n_i, classes): how many pixels of each class its nodes have.
     """
 
     graphs: list[Graph]
     labels: list[NDArray[np.int64]]
     class_names: list[str]
+    pixel_counts: list[NDArray[np.int64]] | None = None
 
 
 def read_graphs(path: str | os.PathLike[str], split: int | None = None) -> GraphData:
@@ -63,7 +69,7 @@ def read_graphs(path: str | os.PathLike[str], split: int | None = None) -> Graph
         The arrays of the graphs are views of common arrays.
     """
     place = os.fspath(path)
-    arrays = read_npz(path, _NAMES)
+    arrays = read_npz(path, _NAMES + _PIXELS)
     X, y, edges, edge_features, node_ptr, edge_ptr, class_names = _check(place, arrays)
     n_graphs = len(node_ptr) - 1
     chosen = np.arange(n_graphs)
@@ -86,7 +92,9 @@ def read_graphs(path: str | os.PathLike[str], split: int | None = None) -> Graph
         links = slice(edge_ptr[g], edge_ptr[g + 1])
         graphs.append((X[nodes], edges[links], edge_features[links]))
         labels.append(y[nodes])
-    return GraphData(graphs, labels, class_names)
+    pixels = _pixel_counts(place, arrays, y, len(class_names))
+    counts = None if pixels is None else [pixels[node_ptr[g] : node_ptr[g + 1]] for g in chosen]
+    return GraphData(graphs, labels, class_names, counts)
 
 
 def write_graphs(path: str | os.PathLike[str], data: GraphData) -> None:
@@ -127,6 +135,10 @@ def write_graphs(path: str | os.PathLike[str], data: GraphData) -> None:
         "classes": np.array(data.class_names, dtype=np.str_),
     }
     _check(place, arrays)
+    if data.pixel_counts is not None:
+        counts = np.concatenate(data.pixel_counts)
+        arrays["pixel_label_counts"] = np.hstack([np.zeros((len(counts), 1), counts.dtype), counts])
+        _pixel_counts(place, arrays, np.concatenate(data.labels), len(data.class_names))
     with atomic_write(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -172,6 +184,32 @@ def _check(place: str, arrays: dict[str, NDArray[np.generic]]) -> _Checked:
     _check_finite(place, "X", X, node_ptr, "node")
     _check_finite(place, "edge_features", edge_features, edge_ptr, "edge")
     return X, y, edges, edge_features, node_ptr, edge_ptr, _class_names(place, arrays, y, node_ptr)
+
+
+def _pixel_counts(
+    place: str, arrays: dict[str, NDArray[np.generic]], y: NDArray[np.int64], n_classes: int
+) -> NDArray[np.int64] | None:
+    """Pixels of each class (N, classes) that nodes have; None if the file does not say."""
+    if "pixel_label_counts" in arrays:
+        counts = _array(place, arrays, "pixel_label_counts", "iu", 2).astype(np.int64)
+        expected: tuple[int, ...] = (len(y), 1 + n_classes)
+    elif "npix" in arrays:
+        counts = _array(place, arrays, "npix", "iu", 1).astype(np.int64)
+        expected = (len(y),)
+    else:
+        return None
+    if counts.shape != expected or counts.min(initial=0) < 0:
+        name = "npix" if len(expected) == 1 else "pixel_label_counts"
+        raise DataError(
+            f"{place}: {name!r} has shape {counts.shape} and {counts.min(initial=0)} as its least number; expected {expected}, "
+            "for each node its pixels, none negative."
+        )
+    if counts.ndim == 2:
+        return np.ascontiguousarray(counts[:, 1:])
+    by_class = np.zeros((len(y), n_classes), np.int64)
+    known = np.flatnonzero(y >= 0)
+    by_class[known, y[known]] = counts[known]
+    return by_class
 
 
 def _array(

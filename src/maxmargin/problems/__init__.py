@@ -17,6 +17,7 @@ from maxmargin.problems.structured import (
     exactly_one,
     tree,
 )
+from maxmargin.problems.superpixels import nearest_superpixels, two_level_graph
 from maxmargin.problems.templates import Structure, Template
 
 __all__ = [
@@ -39,5 +40,7 @@ __all__ = [
     "label_edges",
     "multi_class_problem",
     "multi_label_problem",
+    "nearest_superpixels",
     "tree",
+    "two_level_graph",
 ]
