@@ -191,7 +191,7 @@ class Training(NamedTuple):
 
 
 def soft_data(name: str, data_home: str | None = None, n: int | None = None, seed: int = 0) -> Training:
-    """The data of Meshi, Srebro and Hazan (AISTATS 2015, section 6), or a random n of the examples; the loss counts wrong variables.
+    """The data of Meshi, Srebro and Hazan (AISTATS 2015, section 6), or a random n of its examples; the loss is a count.
 
     yeast, lam = 0.01; reuters, 5000 of the 6000 documents of RCV1 subset 1 with their 30 most frequent labels, lam = 3e-4; msrc21,
     superpixels on two levels with scores of 21 classes by logistic regression, which stands in for the features of Yao et al.,

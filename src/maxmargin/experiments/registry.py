@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from maxmargin.errors import OptionError, did_you_mean
 from maxmargin.experiments.experiment import Experiment
-from maxmargin.experiments.papers import cutting, intractable, intractable_inference
+from maxmargin.experiments.papers import cutting, gap, intractable, intractable_inference, soft
 
 EXPERIMENTS: dict[str, Experiment] = {
-    one.name: one for paper in (intractable_inference, intractable, cutting) for one in paper.EXPERIMENTS
+    one.name: one for paper in (soft, intractable_inference, intractable, cutting, gap) for one in paper.EXPERIMENTS
 }
 
 
