@@ -201,7 +201,8 @@ def soft_data(name: str, data_home: str | None = None, n: int | None = None, see
         return _pictures(data_home, n, seed)
     if name == "reuters":
         both = [fetch_rcv1subset1(data_home, subset) for subset in ("train", "test")]
-        X, Y = sp.vstack([one.X for one in both], format="csr"), np.concatenate([one.Y for one in both])
+        X: Any = sp.vstack([one.X for one in both], format="csr")  # type: ignore[call-overload]
+        Y = np.concatenate([one.Y for one in both])
         Y = Y[:, np.argsort(-Y.sum(axis=0, dtype=np.int64), kind="stable")[:30]]
         order = np.random.default_rng(0).permutation(len(Y))
         data, lam = LabelData(X[order[:5000]], Y[order[:5000]], X[order[5000:]], Y[order[5000:]]), 3e-4
@@ -271,6 +272,6 @@ def _pictures(data_home: str | None, n: int | None, seed: int) -> Training:
 def _two_levels(pair: Any, models: list[Any]) -> tuple[Any, NDArray[np.int64]]:
     """The graph of a picture, with scores as features, and the classes of its superpixels."""
     (fine, fine_labels), (coarse, coarse_labels) = pair
-    scores = [model.predict_log_proba(X) for model, X in zip(models, (fine, coarse), strict=True)]
+    scores: list[Any] = [model.predict_log_proba(X) for model, X in zip(models, (fine, coarse), strict=True)]
     parents = nearest_superpixels(fine[:, _PLACE], coarse[:, _PLACE])
-    return two_level_graph(*scores, parents), np.concatenate([fine_labels, coarse_labels])
+    return two_level_graph(scores[0], scores[1], parents), np.concatenate([fine_labels, coarse_labels])
