@@ -75,12 +75,25 @@ def _draw(axis: Any, panel: Panel) -> None:
         _draw_line(axis, line, _COLORS[number % len(_COLORS)])
     if panel.log_x:
         axis.set_xscale("log")
+        _label_plainly(axis.xaxis, [x for line in panel.lines for x in line.x])
     if panel.log_y:
         axis.set_yscale("log")
+        _label_plainly(axis.yaxis, [y for line in panel.lines for y in line.y])
     axis.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
     axis.grid(True, which="major")
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
+
+
+def _label_plainly(axis: Any, values: list[float]) -> None:
+    """Ticks of a logarithmic axis that spans less than two decades: plain numbers, at 1, 2 and 5."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    seen = [value for value in values if value is not None and value > 0.0]
+    if seen and max(seen) < 100.0 * min(seen):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axis.set_minor_locator(NullLocator())
 
 
 def _draw_line(axis: Any, line: Line, color: str) -> None:

@@ -148,17 +148,12 @@ class Report:
         )
 
     def _overview(self) -> str:
-        rows = [
-            f'<tr><td>{_badge(verdict)}</td><td><a href="#{section.experiment.name}">{escape(section.experiment.title)}</a></td>'
-            f"<td>{escape(verdict.claim)}</td></tr>"
+        items = [
+            f'<li>{_badge(verdict)} {escape(verdict.claim)} <a href="#{section.experiment.name}">'
+            f"{escape(section.experiment.paper)}: {escape(section.experiment.title.partition(':')[0])}</a></li>"
             for section, verdict in self.verdicts()
         ]
-        head = "<tr><th>verdict</th><th>experiment</th><th>claim</th></tr>"
-        return (
-            f'<div class="wide"><table><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
-            if rows
-            else ""
-        )
+        return f'<ul class="overview">{"".join(items)}</ul>' if items else ""
 
     def _section(self, one: Section) -> str:
         name = one.experiment.name
@@ -276,7 +271,8 @@ h1 { font-size: 1.7rem; line-height: 1.25; } h2 { margin-top: 3rem; font-size: 1
 a { color: inherit; } code { background: var(--shade); padding: .1rem .3rem; border-radius: .25rem; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; white-space: nowrap; }
-header td:last-child { white-space: normal; } td.number { text-align: right; } tbody tr:hover { background: var(--shade); }
+.overview { list-style: none; padding: 0; } .overview li { margin: .35rem 0; } .overview a { color: var(--soft); font-size: .85em; }
+td.number { text-align: right; } tbody tr:hover { background: var(--shade); }
 table.sortable th { cursor: pointer; }
 th[aria-sort="ascending"]::after { content: " ▲"; } th[aria-sort="descending"]::after { content: " ▼"; }
 .paper, .small { color: var(--soft); font-size: .85em; } .caption { margin: 1.4rem 0 .4rem; font-weight: 600; }
