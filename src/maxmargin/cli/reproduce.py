@@ -142,7 +142,7 @@ class _Watch:
         self._done += 1
         self._progress.update(self._task, advance=1, description=experiment.name)
         words = " ".join(str(value) for value in setting.values())
-        how = f"{seconds:.1f} s" if why is None else f"not run: {why}"
+        how = f"{seconds:.1f} s" if why is None else f"not run: {why.rstrip('.')}"
         left = (time.monotonic() - self._began) / self._done * (self._total - self._done)
         self._line(f"{self._done}/{self._total} {experiment.name} ({words}): {how}; about {left:.0f} s left")
 

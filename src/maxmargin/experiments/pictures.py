@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from maxmargin.experiments.experiment import Line, Panel, Picture
@@ -73,24 +74,28 @@ def draw_svg(picture: Picture, name: str) -> str:
 def _draw(axis: Any, panel: Panel) -> None:
     for number, line in enumerate(panel.lines):
         _draw_line(axis, line, _COLORS[number % len(_COLORS)])
-    if panel.log_x:
+    # Settings may not have been run, and a logarithmic axis has no place for nothing.
+    if panel.log_x and (seen := _positive(x for line in panel.lines for x in line.x)):
         axis.set_xscale("log")
-        _label_plainly(axis.xaxis, [x for line in panel.lines for x in line.x])
-    if panel.log_y:
+        _label_plainly(axis.xaxis, seen)
+    if panel.log_y and (seen := _positive(y for line in panel.lines for y in line.y)):
         axis.set_yscale("log")
-        _label_plainly(axis.yaxis, [y for line in panel.lines for y in line.y])
+        _label_plainly(axis.yaxis, seen)
     axis.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
     axis.grid(True, which="major")
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
 
 
+def _positive(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None and value > 0.0]
+
+
 def _label_plainly(axis: Any, values: list[float]) -> None:
     """Ticks of a logarithmic axis that spans less than two decades: plain numbers, at 1, 2 and 5."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    seen = [value for value in values if value is not None and value > 0.0]
-    if seen and max(seen) < 100.0 * min(seen):
+    if max(values) < 100.0 * min(values):
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
         axis.set_minor_locator(NullLocator())
@@ -103,7 +108,7 @@ def _draw_line(axis: Any, line: Line, color: str) -> None:
     if line.marker:
         style |= {"marker": "o", "markersize": 3.5, "markevery": max(1, len(x) // 15)}
     axis.plot(x, y, **style)
-    if line.low is not None and line.high is not None:
+    if kept and line.low is not None and line.high is not None:
         low, high = [line.low[k] for k in kept], [line.high[k] for k in kept]
         axis.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
 

@@ -36,6 +36,8 @@ class ResultsFile:
         self.path = Path(path)
         self.version = version
         self._rows: dict[tuple[str, str], Row] = {}
+        if self.path.exists() and not self.path.is_file():
+            raise OptionError(f"The results cannot be kept in {self.path}: it is not a file.")
         try:
             with open(self.path, "ab+") as stream:
                 stream.seek(0)
