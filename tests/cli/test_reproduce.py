@@ -39,7 +39,13 @@ def test_a_report_is_written_and_nothing_is_run_twice(squares, tmp_path, capsys)
     shown = capsys.readouterr()
     assert "1 claims: 1 reproduced." in shown.out
     assert "3 settings to run." in shown.err
-    assert {path.name for path in out.iterdir()} == {"results.jsonl", "report.html", "report.md", "report.json"}
+    assert {path.name for path in out.iterdir()} == {
+        "results.jsonl",
+        "report.html",
+        "report.md",
+        "report.json",
+        "test-squares-1.svg",
+    }
     assert run(["reproduce", "--out", str(out), "--jobs", "1"]) == 0
     assert "0 settings to run; 3 have been run before." in capsys.readouterr().err
 

@@ -6,6 +6,7 @@ import math
 import os
 import re
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -232,6 +233,9 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path):
         assert "".join(name) in page.ids
     assert [path.name for path in report.write(tmp_path)] == ["report.html", "report.md", "report.json"]
     assert (tmp_path / "report.html").read_text() == html
+    # Pictures by themselves are whole files, too, and the Markdown links to them.
+    ElementTree.parse(tmp_path / "test-squares-1.svg")
+    assert "(test-squares-1.svg)" in (tmp_path / "report.md").read_text()
 
 
 def test_markdown_and_json_have_the_numbers():

@@ -18,7 +18,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 
-from maxmargin.cli import compile_ahead, evaluate, info, predict, reproduce, train
+from maxmargin.cli import bench, compile_ahead, evaluate, info, predict, reproduce, train
 from maxmargin.cli.exits import (
     BAD_DATA,
     CANNOT_WRITE,
@@ -40,6 +40,7 @@ _COMMANDS = {
     "info": info,
     "compile": compile_ahead,
     "reproduce": reproduce,
+    "bench": bench,
 }
 # Not every platform has all of these.
 _DISK_ERRORS = {getattr(errno, name, None) for name in ("ENOSPC", "EDQUOT", "EIO", "EFBIG")} - {None}

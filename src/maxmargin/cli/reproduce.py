@@ -22,16 +22,21 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("names", metavar="NAME", nargs="*", help="experiments (default: all)")
+    add_run_arguments(parser, "experiments", "reproduction")
+
+
+def add_run_arguments(parser: argparse.ArgumentParser, noun: str, out: str) -> None:
+    """Arguments of commands that run experiments."""
+    parser.add_argument("names", metavar="NAME", nargs="*", help=f"{noun} (default: all)")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--quick", action="store_true", help="generated and small data, in a few minutes (the default)")
-    mode.add_argument("--full", action="store_true", help="the papers' data and settings, in hours")
+    mode.add_argument("--full", action="store_true", help="real data, and settings as published")
     parser.add_argument(
         "--data-home", metavar="DIR", help="directory of data sets (default: MAXMARGIN_DATA, or a cache)"
     )
-    parser.add_argument("--out", metavar="DIR", help="directory of the report (default: reproduction-quick or -full)")
+    parser.add_argument("--out", metavar="DIR", help=f"directory of the report (default: {out}-quick or {out}-full)")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one for each core)")
-    parser.add_argument("--list", action="store_true", dest="listed", help="list the experiments, and run nothing")
+    parser.add_argument("--list", action="store_true", dest="listed", help=f"list the {noun}, and run nothing")
 
 
 def run(args: argparse.Namespace) -> int:

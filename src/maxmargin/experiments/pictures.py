@@ -71,6 +71,12 @@ def draw_svg(picture: Picture, name: str) -> str:
     return f'{head} role="img" aria-label="{_escaped(picture.caption)}"{rest}'.strip()
 
 
+def draw_file(picture: Picture, name: str) -> str:
+    """An SVG file of its own, with text in a grey that is seen on white and on black."""
+    element = draw_svg(picture, name).replace("currentColor", "#777777")
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + element + "\n"
+
+
 def _draw(axis: Any, panel: Panel) -> None:
     for number, line in enumerate(panel.lines):
         _draw_line(axis, line, _COLORS[number % len(_COLORS)])

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from maxmargin.experiments.experiment import Beside, Experiment, Mode, Row, Table, Verdict, View
-from maxmargin.experiments.pictures import draw_svg
+from maxmargin.experiments.pictures import draw_file, draw_svg
 from maxmargin.experiments.runner import Failure
 from maxmargin.formats.atomic import atomic_write
 
@@ -44,7 +44,7 @@ class Section:
 
     def command(self, program: str, mode: Mode) -> str:
         """What to type to have this alone."""
-        return f"{program} {self.experiment.name}" + (f" --{mode}" if program.endswith("reproduce") else "")
+        return f"{program} {self.experiment.name} --{mode}"
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,18 @@ class Report:
     sections: list[Section]
 
     def write(self, directory: str | os.PathLike[str]) -> list[Path]:
-        """Write report.html, report.md and report.json into a directory, each whole or not at all."""
+        """Write report.html, report.md, report.json and each picture into a directory, each whole or not at all."""
         written = []
         for name, text in (("report.html", self.html()), ("report.md", self.markdown()), ("report.json", self.json())):
             path = Path(directory) / name
             with atomic_write(path) as stream:
                 stream.write(text.encode())
             written.append(path)
+        for section in self.sections:
+            for number, picture in enumerate(section.view.pictures, 1):
+                name = f"{section.experiment.name}-{number}"
+                with atomic_write(Path(directory) / f"{name}.svg") as stream:
+                    stream.write(draw_file(picture, name).encode())
         return written
 
     def verdicts(self) -> list[tuple[Section, Verdict]]:
@@ -109,7 +114,7 @@ class Report:
     # ------------------------------------------------------------------------------------------------------- Markdown
 
     def markdown(self) -> str:
-        """The report without its pictures."""
+        """The report, with links to its pictures."""
         lines = [f"# {self.title}", "", f"{_machine()}. Mode: {self.mode}.", "", self.summary(), ""]
         for key, sections in self._by_paper():
             lines += [f"## {self.papers[key]}", ""]
@@ -117,6 +122,10 @@ class Report:
                 lines += [f"### {one.experiment.title}", "", one.experiment.text, ""]
                 lines += [f"- **{v.outcome}**: {v.claim} {v.why}" for v in one.view.verdicts]
                 lines += [f"- **not run**: {_words(f.setting)}: {f.why}" for f in one.failures] + [""]
+                lines += [
+                    f"![{picture.caption}]({one.experiment.name}-{number}.svg)\n"
+                    for number, picture in enumerate(one.view.pictures, 1)
+                ]
                 for table in one.view.tables:
                     lines += [table.caption, "", *_markdown_table(table), ""]
                 lines += [f"`{one.command(self.program, self.mode)}`: {_effort(one)}.", ""]
@@ -125,6 +134,9 @@ class Report:
     def summary(self) -> str:
         """How many claims held, in a sentence."""
         outcomes = [verdict.outcome for _, verdict in self.verdicts()]
+        if not outcomes:
+            n, missing = sum(len(one.rows) for one in self.sections), sum(len(one.failures) for one in self.sections)
+            return f"{n} settings were run" + (f"; {missing} could not be." if missing else ".")
         counts = ", ".join(f"{outcomes.count(name)} {name}" for name in _SIGNS if name in outcomes)
         missing = sum(len(section.failures) for section in self.sections)
         lost = f"; {missing} settings could not be run" if missing else ""

@@ -38,7 +38,7 @@ ENGINES: dict[str, Any] = {
 }
 
 
-def _random_graphs(n: int, count: int) -> tuple[Any, Scores]:
+def random_graphs(n: int, count: int) -> tuple[Any, Scores]:
     """Complete graphs of n binary labels; all entries of all tables are uniform in [-1, 1]."""
     rng = np.random.default_rng(n)
     edges = np.stack(np.triu_indices(n, 1), axis=1)
@@ -51,7 +51,7 @@ def time_inference(setting: Setting, data_home: str | None) -> Figures:
     engines: dict[str, Any] = ENGINES | {"Cut": GraphCut(), "LProg": LinearProgram()}
     engine = engines[str(setting["engine"])]
     n, most = int(setting["nodes"]), int(setting["problems"])
-    graphs, scores = _random_graphs(n, most)
+    graphs, scores = random_graphs(n, most)
     states, tables = graphs.example_states, graphs.example_tables
     count = 1
     try:
@@ -73,7 +73,7 @@ def time_inference(setting: Setting, data_home: str | None) -> Figures:
 def count_better(setting: Setting, data_home: str | None) -> Figures:
     """Figure 2: for each problem, how many labelings score above the one that the engine found, sorted."""
     name, n, count = str(setting["engine"]), int(setting["nodes"]), int(setting["problems"])
-    graphs, scores = _random_graphs(n, count)
+    graphs, scores = random_graphs(n, count)
     # The paper's cuts give an open label 0 or 1 by a coin.
     engine = GraphCut(rounding="random") if name == "Cut" else ENGINES[name]
     found = engine.maximise(graphs, scores)
