@@ -279,7 +279,10 @@ def test_a_label_never_on_and_a_label_always_on(data):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"C": -1.0}, r"C=-1\.0 is not possible; it must be \"auto\", a finite number above 0 or a list of such numbers\."),
+        (
+            {"C": -1.0},
+            r"C=-1\.0 is not possible; it must be \"auto\", a finite number above 0 or a list of such numbers\.",
+        ),
         ({"C": 0}, "C=0 is not possible"),
         ({"C": np.nan}, "C=nan is not possible"),
         ({"C": np.inf}, "C=inf is not possible"),
