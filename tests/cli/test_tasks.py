@@ -124,7 +124,7 @@ def test_the_user_says_the_task(folder, capsys):
     )
     refused(capsys, 2, "--edges is for multi-label data", "train", folder / "chain.npz", "--edges", "tree")
     refused(capsys, 2, "--edge-weights is for graphs", "train", folder / "binary.svm", "--edge-weights", "potts")
-    refused(capsys, 2, "loss='zero-one' is not known", "train", folder / "chain.npz", "--loss", "zero-one")
+    refused(capsys, 2, "loss='one-zero' is not known", "train", folder / "chain.npz", "--loss", "one-zero")
     # The last attribute alone is the label; the one before is none.
     refused(capsys, 3, "2 labels; the task binary needs one|expected 0 or 1", "train", folder / "binary.arff", "--task", "binary",
             "--n-labels", "2")  # fmt: skip

@@ -689,7 +689,7 @@ def test_bad_data_is_a_sentence(data, change, sentence):
     [
         ({"C": -1}, OptionError, "C=-1 is not possible"),
         ({"boundary": "no"}, OptionError, "boundary='no' is not possible; it must be True or False"),
-        ({"loss": "zero-one"}, OptionError, "loss='zero-one' is not known"),
+        ({"loss": "one-zero"}, OptionError, "loss='one-zero' is not known"),
         ({"loss": np.ones((3, 3))}, DataError, r"loss\[0, 0\], the cost of 'A' where it is true, is 1.0"),
         ({"loss": np.ones(3)}, DataError, r"loss has shape \(3,\); expected \(3, 3\)"),
         ({"class_weight": {"Z": 1}}, OptionError, "class_weight has the class 'Z', which is not in y"),

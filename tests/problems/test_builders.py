@@ -362,7 +362,7 @@ INF = np.where(np.arange(15).reshape(5, 3) == 7, np.inf, X)
         ),
         (
             lambda: binary_problem(X, [0] * 5, loss="hinge"),
-            r'loss=\'hinge\' is not known; use "hamming", "fraction", "count" or a table',
+            r'loss=\'hinge\' is not known; use "hamming", "fraction", "count", "zero-one" or a table',
         ),
         (
             lambda: multi_label_problem(X, Y.T, label_edges("none", Y), 4),

@@ -7,6 +7,7 @@ Shares no code with the solvers: features of every labeling are summed by Python
 With s(y) = fixed(y) - fixed(truth) and psi(y) = phi(truth) - phi(y), a labeling's plane is
 
     "margin"   psi,  loss + s             "slack"   loss psi,  loss (1 + s)             "log"   psi,  s
+    "zero-one" psi,  1 + s, for every labeling but the truth, whatever the tables of losses say
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ def _planes_of(graphs, m, example, x, z, kind):
         if np.isfinite(score):
             psi, change = truth - phi, score - fixed
             of = {"margin": (psi, loss + change), "slack": (loss * psi, loss * (1.0 + change)), "log": (psi, change)}
+            of["zero-one"] = psi, float(tuple(y) != tuple(labels)) + change
             out.append(of[kind])
     return out
 

@@ -150,7 +150,8 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         "--loss",
         metavar="NAME",
         help="hamming (wrong labels over the mean number of labels; the default), fraction (of each example's labels), count, or "
-        "zero-one (binary, multi-class); of two classes also f1, f2, precision@10%%, recall@100, break-even, roc-area; of a parser "
+        "zero-one (any mistake; graphs without cycles); of two classes also f1, f2, precision@10%%, recall@100, "
+        "break-even, roc-area; of a parser "
         "brackets (the default) or zero-one; of a ranking pairs (the default) or queries",
     )
 

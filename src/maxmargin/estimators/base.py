@@ -55,9 +55,10 @@ class StructuredEstimator(BaseEstimator):
         Who finds labelings, in training and in prediction alike, unless a solver object names an engine of its own: "auto" (exact
         where that is cheap, else a relaxation, rounded and improved), or an engine of `maxmargin.inference`. Solvers that ask no
         engine, such as "soft-bcfw", train without it.
-    loss : "hamming", "fraction", "count" or array
+    loss : "hamming", "fraction", "count", "zero-one" or array
         Task loss of a wrong variable: the same for all, so that the mean loss is the fraction of all variables that are wrong; one
-        over the number of variables of its example, so that every example counts the same; 1; or a table of costs.
+        over the number of variables of its example, so that every example counts the same; 1; or a table of costs. "zero-one" is 1
+        for every labeling but the truth, on graphs without cycles (`maxmargin.solvers.oracles.zero_one`).
     tol : float
         Certified gap at which training stops, in units of the task loss.
     max_passes : int

@@ -25,14 +25,10 @@ from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs
-from maxmargin.problems.losses import LOSSES
 
 
 class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
     """Base of the classifiers of single examples; a task adds its problem and what its scores mean."""
-
-    # Of one variable, "zero-one" is the Hamming loss.
-    losses: tuple[str, ...] = (*LOSSES, "zero-one")
 
     def __init__(
         self,

@@ -10,10 +10,11 @@ which n variables differ from the truth, a factor of a parent p and a child j se
 along the schedule of `trees`; roots are joined in the same way. The best score S(n) of the whole example for each n then has the
 most violated labeling of any loss L(n) that is a function of the number of wrong variables:
 
-    margin rescaling    max_n  L(n) + S(n) - S(0)                "zero-one": L(n) = 1 for n > 0
+    margin rescaling    max_n  L(n) + S(n) - S(0)
     slack rescaling     max_n  L(n) (1 + S(n) - S(0))
 
-Chains of n variables take O(n^2 K^2) operations, n times those of `trees`, and n^2 K numbers of memory.
+Chains of n variables take O(n^2 K^2) operations, n times those of `trees`, and n^2 K numbers of memory. Numbers from some N on can
+be one, if the loss does not tell them apart: N = 1 for the loss "zero-one", where both rescalings are the same, takes O(n K^2).
 """
 
 from __future__ import annotations
@@ -34,18 +35,19 @@ MOST_BYTES = 1 << 30
 
 
 class CountRoom(Struct):
-    """Room for the tables of one example: numbers of wrong variables in columns."""
+    """Room for the tables of one example: numbers of wrong variables up to N in columns."""
 
-    #: (states, n + 1): the best scores by state and number; and how many variables each variable has heard of.
+    #: (states, N + 1): the best scores by state and number; and how many variables each variable has heard of.
     up: NDArray[np.float64]
     size: NDArray[np.int64]
-    #: (messages, n + 1): for a state of a parent, the child's state by the child's number, and the child's number by the parent's.
+    #: (messages, N + 1): for a state of a parent, the child's state by the child's number, and, by the parent's new number, the
+    #: child's number times N + 1 and the parent's old one.
     child: NDArray[np.int32]
     share: NDArray[np.int32]
-    #: (n, n + 1): for a root, its state by its number, and its number by that of the roots up to it.
+    #: (n, N + 1): for a root, its state by its number, and, by the number of the roots up to it, its own times N + 1 and the rest.
     root_state: NDArray[np.int32]
     root_share: NDArray[np.int32]
-    #: (n + 1,): what is sent, room for what is joined, and the whole example.
+    #: (N + 1,): what is sent, room for what is joined, and the whole example.
     sent: NDArray[np.float64]
     joined: NDArray[np.float64]
     whole: NDArray[np.float64]
@@ -53,24 +55,25 @@ class CountRoom(Struct):
     left: NDArray[np.int64]
 
     @classmethod
-    def of(cls, largest: Largest) -> CountRoom:
-        """Room for the largest example."""
+    def of(cls, largest: Largest, width: int) -> CountRoom:
+        """Room for the largest example, and for N + 1 = `width` numbers."""
         n, states, messages = int(largest.variables), int(largest.states), int(largest.deltas)
         return cls(
-            np.empty((states, n + 1)), np.empty(n, np.int64), np.empty((messages, n + 1), np.int32),
-            np.empty((messages, n + 1), np.int32), np.empty((n, n + 1), np.int32), np.empty((n, n + 1), np.int32),
-            np.empty(n + 1), np.empty(n + 1), np.empty(n + 1), np.empty(n, np.int64),
+            np.empty((states, width)), np.empty(n, np.int64), np.empty((messages, width), np.int32),
+            np.empty((messages, width), np.int32), np.empty((n, width), np.int32), np.empty((n, width), np.int32),
+            np.empty(width), np.empty(width), np.empty(width), np.empty(n, np.int64),
         )  # fmt: skip
 
 
-def refusal(graphs: FactorGraphs) -> str | None:
-    """Why these graphs cannot be searched by number, or None."""
+def refusal(graphs: FactorGraphs, most: int | None = None) -> str | None:
+    """Why these graphs cannot be searched by number, up to some number or to that of all variables, or None."""
     if graphs.has_structured or not graphs.is_forest:
         return "not all graphs are trees of factors with tables"
     if any(template.arity > 2 for template in graphs.factor_templates):
         return "some factors have more than two variables"
     largest = graphs.arrays.largest
-    if (8 * int(largest.states) + 8 * int(largest.deltas)) * (int(largest.variables) + 1) > MOST_BYTES:
+    width = 1 + (int(largest.variables) if most is None else most)
+    if (8 * int(largest.states) + 8 * int(largest.deltas)) * width > MOST_BYTES:
         return f"tables by the number of wrong variables take more than {MOST_BYTES} bytes"
     return None
 
@@ -86,16 +89,17 @@ def most_violated(
         With labels, and without a `refusal`.
     scores : Scores
         Without the loss.
-    losses : array (M, n + 1)
-        The loss of each number of wrong variables, for n variables in the largest example.
+    losses : array (M, N + 1)
+        The loss of each number of wrong variables, the last for that number and all above it.
     slack : bool
         Slack rescaling, in the place of margin rescaling.
     """
     scores, a = check_numbers(graphs, scores), graphs.arrays
     labels, values = a.labels.copy(), np.zeros(graphs.n_examples)
     truth = graphs.labeling_scores(scores, a.labels)
+    room = CountRoom.of(a.largest, losses.shape[1])
     search(
-        a.examples, schedule(graphs), CountRoom.of(a.largest), scores.variables, scores.factors, a.labels, truth, losses, slack,
+        a.examples, schedule(graphs), room, scores.variables, scores.factors, a.labels, truth, losses, slack,
         labels, values,
     )  # fmt: skip
     return labels, values
@@ -121,7 +125,7 @@ def search(
             _send(plan, room, q, f_scores, examples[m].tables)
         _join_roots(plan, room, s)
         best = 0
-        for number in range(1, n + 1):
+        for number in range(1, min(n, losses.shape[1] - 1) + 1):
             if room.whole[number] > -np.inf:
                 behind, loss = room.whole[number] - truth[m], losses[m, number]
                 value = loss * (1.0 + behind) if slack else loss + behind
@@ -176,20 +180,22 @@ def _send(plan: Any, room: Any, q: int, f_scores: Any, f_at: int) -> None:
                 if score + of_child[number] > sent[number]:
                     sent[number], child[number] = score + of_child[number], y
         _join(up[to + x], heard, sent, below, room.joined, room.share[step.message + x])
-    size[ends[p].variable] = heard + below
+    size[ends[p].variable] = min(heard + below, len(sent) - 1)
 
 
 @inner
 def _join(here: Any, heard: int, sent: Any, below: int, joined: Any, share: Any) -> None:
-    """Join what is sent, of `below` variables, with scores of `heard` variables; `share` is the number of the former."""
-    for number in range(heard + below + 1):
+    """Join what is sent, of `below` variables, with scores of `heard` variables; `share` is the numbers of both."""
+    most = len(joined) - 1
+    for number in range(min(heard + below, most) + 1):
         joined[number] = -np.inf
     for b in range(below + 1):
         if sent[b] > -np.inf:
             for a in range(heard + 1):
-                if here[a] + sent[b] > joined[a + b]:
-                    joined[a + b], share[a + b] = here[a] + sent[b], b
-    for number in range(heard + below + 1):
+                number = min(a + b, most)
+                if here[a] + sent[b] > joined[number]:
+                    joined[number], share[number] = here[a] + sent[b], b * (most + 1) + a
+    for number in range(min(heard + below, most) + 1):
         here[number] = joined[number]
 
 
@@ -206,21 +212,20 @@ def _join_roots(plan: Any, room: Any, s: int) -> None:
                 if up[roots[r].state + x, number] > sent[number]:
                     sent[number], state[number] = up[roots[r].state + x, number], x
         _join(whole, total, sent, n, room.joined, room.root_share[r - r0])
-        total += n
+        total = min(total + n, len(sent) - 1)
 
 
 @inner
 def _read_labels(plan: Any, room: Any, s: int, number: int, labels: Any, first: int) -> None:
     """Write the labeling with a number of wrong variables into labels[first:], from the roots to the leaves."""
     steps, ends, roots, left, r0 = plan.steps, plan.ends, plan.roots, room.left, plan.first_root[s]
+    width = len(room.sent)
     for r in range(plan.first_root[s + 1] - 1, r0 - 1, -1):
-        share = room.root_share[r - r0, number]
-        number -= share
+        share, number = divmod(room.root_share[r - r0, number], width)
         left[roots[r].variable], labels[first + roots[r].variable] = share, room.root_state[r - r0, share]
     for q in range(plan.first_step[s + 1] - 1, plan.first_step[s] - 1, -1):
         p, c = steps[q].parent, steps[q].parent + 1
         if steps[q].end > c:
             row = steps[q].message + labels[first + ends[p].variable]
-            share = room.share[row, left[ends[p].variable]]
-            left[ends[p].variable] -= share
+            share, left[ends[p].variable] = divmod(room.share[row, left[ends[p].variable]], width)
             left[ends[c].variable], labels[first + ends[c].variable] = share, room.child[row, share]

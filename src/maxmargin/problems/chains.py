@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from maxmargin.errors import DataError, OptionError
 from maxmargin.problems.factor_graphs import FactorGraphs, as_states
 from maxmargin.problems.features import Features, as_floats
-from maxmargin.problems.losses import variable_costs, variable_losses
+from maxmargin.problems.losses import is_zero_one, variable_costs, variable_losses
 from maxmargin.problems.templates import Structure, Template
 from maxmargin.sparse import checked_csr
 
@@ -120,6 +120,7 @@ def chain_problem(
         losses,
         weights=sample_weight,
         costs=costs,
+        zero_one=is_zero_one(loss),
     )
 
 

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from maxmargin.errors import DataError
+from maxmargin.errors import DataError, OptionError
 from maxmargin.jit import kernel, records
 from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures
 from maxmargin.problems.layout import (
@@ -63,7 +63,7 @@ class Scores(NamedTuple):
 
 
 class FactorGraphs:
-    """A batch of factor graphs with features, shared weights, labels and a decomposable task loss.
+    """A batch of factor graphs with features, shared weights, labels and a task loss.
 
     Parameters
     ----------
@@ -84,6 +84,8 @@ class FactorGraphs:
         Weight of each example in the mean hinge; they are scaled to mean 1.
     costs : float array (V,), optional
         In the place of `losses`: what any wrong state of each variable costs.
+    zero_one : bool
+        The task loss is 1 for every labeling but the truth, and `losses` or `costs` are zeros.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class FactorGraphs:
         factor_scores: ArrayLike | None = None,
         weights: ArrayLike | None = None,
         costs: ArrayLike | None = None,
+        zero_one: bool = False,
     ) -> None:
         self.structures = list(structures)
         self.variable_templates = list(variable_templates)
@@ -146,6 +149,7 @@ class FactorGraphs:
         )
         self._numbers: Any = range(len(chosen))
         self.has_labels = labels is not None
+        self.zero_one = zero_one
         if self.has_labels:
             self._check_labels()
 
@@ -334,10 +338,16 @@ class FactorGraphs:
     def without_losses(self) -> FactorGraphs:
         """The same batch with a task loss of 0."""
         a = self.arrays
-        return self._with(a._replace(losses=np.zeros_like(a.losses), costs=np.zeros_like(a.costs)))
+        made = self._with(a._replace(losses=np.zeros_like(a.losses), costs=np.zeros_like(a.costs)))
+        made.zero_one = False
+        return made
 
     def with_costs(self, factor: NDArray[np.float64]) -> FactorGraphs:
         """The same batch with the task loss of each variable multiplied by a number (V,)."""
+        if self.zero_one:
+            raise OptionError(
+                'class_weight is not possible with loss="zero-one", of which single variables have no share; use sample_weight.'
+            )
         a = self.arrays
         if len(a.costs):
             return self._with(a._replace(costs=a.costs * factor))
@@ -415,6 +425,9 @@ class FactorGraphs:
     def labeling_losses(self, labels: NDArray[np.int32]) -> NDArray[np.float64]:
         """Task loss (M,) of one labeling per example."""
         a = self.arrays
+        if self.zero_one:
+            wrong = np.logical_or.reduceat(np.asarray(labels) != a.labels, self.example_variables[:-1])
+            return np.asarray(wrong, np.float64)
         if len(a.costs):
             lost = np.where(np.asarray(labels) == a.labels, 0.0, a.costs)
         else:
@@ -424,6 +437,8 @@ class FactorGraphs:
     def worst_losses(self) -> NDArray[np.float64]:
         """The largest task loss (M,) that a labeling of each example can have, if nothing is forbidden."""
         a = self.arrays
+        if self.zero_one:
+            return np.ones(self.n_examples)
         worst = a.costs if len(a.costs) else np.maximum.reduceat(a.losses, self.state_starts())
         return np.asarray(np.add.reduceat(worst, self.example_variables[:-1]))
 

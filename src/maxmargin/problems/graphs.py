@@ -28,7 +28,7 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.problems.chains import join_labels, stack_examples, stack_features
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import Features, as_floats
-from maxmargin.problems.losses import variable_losses
+from maxmargin.problems.losses import is_zero_one, variable_losses
 from maxmargin.problems.templates import Structure, Template, first_repeat
 from maxmargin.sparse import checked_csr
 
@@ -106,6 +106,7 @@ def graph_problem(
         joined,
         None if joined is None else variable_losses(joined, np.full(len(joined), n_states), sizes, loss),
         weights=sample_weight,
+        zero_one=is_zero_one(loss),
     )
 
 

@@ -6,6 +6,9 @@ With n_m variables in example m, and nbar = mean of n_m over the examples, a wro
 - "fraction": 1 / n_m. Every example counts the same: its loss is the fraction of its variables that are wrong;
 - "count": 1.
 
+"zero-one" is no sum over variables: every labeling but the truth costs 1. Its tables are zeros, and `FactorGraphs.zero_one` says
+so.
+
 Where all examples have the same number of variables the first two are one. An array with an entry for each variable of an example
 is the cost of getting that variable wrong, a (K, K) array the cost ``table[truth, predicted]``; both are divided by nbar, as
 "hamming" is.
@@ -21,7 +24,12 @@ from numpy.typing import ArrayLike, NDArray
 from maxmargin.errors import DataError, OptionError, did_you_mean
 
 #: The losses that have names.
-LOSSES = ("hamming", "fraction", "count")
+LOSSES = ("hamming", "fraction", "count", "zero-one")
+
+
+def is_zero_one(loss: Any) -> bool:
+    """Whether the loss is that of whole labelings."""
+    return isinstance(loss, str) and loss == "zero-one"
 
 
 def variable_costs(n_variables: NDArray[Any], loss: str) -> NDArray[np.float64]:
@@ -29,11 +37,12 @@ def variable_costs(n_variables: NDArray[Any], loss: str) -> NDArray[np.float64]:
     sizes = np.asarray(n_variables, np.float64)
     if loss not in LOSSES:
         raise OptionError(
-            f'loss={loss!r} is not known; use "hamming", "fraction", "count" or a table of costs.'
+            f'loss={loss!r} is not known; use "hamming", "fraction", "count", "zero-one" or a table of costs.'
             + did_you_mean(loss, LOSSES)
         )
     share = 1.0 / float(sizes.mean()) if len(sizes) else 1.0
-    cost = {"hamming": np.full(len(sizes), share), "fraction": 1.0 / sizes, "count": np.ones(len(sizes))}[loss]
+    whole = np.zeros(len(sizes))
+    cost = {"hamming": whole + share, "fraction": 1.0 / sizes, "count": whole + 1.0, "zero-one": whole}[loss]
     return np.repeat(cost, n_variables)
 
 
@@ -48,7 +57,7 @@ def variable_losses(
     n_states : int array (V,)
     n_variables : int array (M,)
         Number of variables of each example.
-    loss : "hamming", "fraction", "count", array (L,) with L variables in each example, or array (K, K)
+    loss : "hamming", "fraction", "count", "zero-one", array (L,) with L variables in each example, or array (K, K)
     """
     sizes = np.asarray(n_variables, np.float64)
     share = 1.0 / float(sizes.mean()) if len(sizes) else 1.0

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from maxmargin.errors import DataError
 from maxmargin.problems.factor_graphs import FactorGraphs, as_states
 from maxmargin.problems.features import Features
-from maxmargin.problems.losses import variable_losses
+from maxmargin.problems.losses import is_zero_one, variable_losses
 from maxmargin.problems.templates import Structure, Template
 
 
@@ -33,7 +33,7 @@ def multi_class_problem(
     y : int array (n,) of classes 0 to n_classes - 1, or None to predict
     n_classes : int
         At least 2.
-    loss : "hamming" (0 or 1), "count" (the same), or a (K, K) table of costs ``loss[truth, predicted]``
+    loss : "hamming" (0 or 1), "count" and "zero-one" (the same), or a (K, K) table of costs ``loss[truth, predicted]``
     sample_weight : array (n,), optional
     """
     return _one_variable(X, y, _template(0, n_classes), loss, sample_weight)
@@ -69,6 +69,8 @@ def _one_variable(
         if labels.shape != (n,):
             raise DataError(f"X has {n} rows, but y has shape {labels.shape}; expected ({n},).")
     ones = np.ones(n, np.int64)
+    # Of one variable, they are the same.
+    loss = "hamming" if is_zero_one(loss) else loss
     losses = None if labels is None else variable_losses(labels, ones * template.n_states[0], ones, loss)
     return FactorGraphs(
         [_structure()], 0 * ones, [template], [], features, Features.constant(), np.arange(n), 0 * ones, labels, losses,

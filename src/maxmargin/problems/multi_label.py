@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from maxmargin.errors import DataError, OptionError
 from maxmargin.problems.factor_graphs import FactorGraphs, as_states
 from maxmargin.problems.features import Features
-from maxmargin.problems.losses import variable_losses
+from maxmargin.problems.losses import is_zero_one, variable_losses
 from maxmargin.problems.templates import Structure, Template, first_repeat
 
 
@@ -75,6 +75,7 @@ def multi_label_problem(
         labels,
         None if labels is None else variable_losses(labels, np.full(n * n_labels, 2), np.full(n, n_labels), loss),
         weights=sample_weight,
+        zero_one=is_zero_one(loss),
     )
 
 

@@ -2,6 +2,7 @@
 
 `bcfw` chooses its oracle by the same rules (inference/choice.py).
 
+0. The zero-one loss: `bcfw`, whose oracle finds the best labeling that is not the truth.
 1. No factors (binary and multi-class problems, labels without pairs): `soft-bcfw`, whose blocks then have closed-form optima.
 2. Structured factors: `soft-bcfw`, which has them as blocks.
 3. Graphs without cycles: `bcfw` with max-product inside its loop; the certificate is exact.
@@ -56,6 +57,8 @@ def _choice(problem: Any) -> tuple[Solver, str]:
         if problem.n_examples == 1:
             return OneSlack(), "a single example: one plane a round is all that there is to find"
         return BCFW(), "the problem has a max-oracle and nothing else"
+    if problem.zero_one:
+        return BCFW(), "the zero-one loss is no sum over variables, and has an oracle of its own"
     if problem.example_factors[-1] == 0:
         return SoftBCFW(), "without factors every block has a closed-form optimum"
     if problem.has_structured:

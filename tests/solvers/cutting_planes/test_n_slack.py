@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+from maxmargin.cli.main import run
 from maxmargin.errors import OptionError
 from maxmargin.inference import engine
 from maxmargin.problems.chains import chain_problem
-from maxmargin.problems.features import KernelFeatures
 from maxmargin.problems.multi_class import multi_class_problem
-from maxmargin.solvers import NSlack, Status
+from maxmargin.solvers import NSlack, OneSlack, Status
 from maxmargin.solvers.planes.arena import Arena
 from reference.enumerated_program import exact_optimum, planes, value
+from reference.enumeration import maximise
+from reference.kernel_problems import kernelised
 from reference.quadratic_program import optimum
 from reference.random_problems import coupled_labels, random_problem
 
@@ -215,6 +219,9 @@ def test_example_weights_equal_repetition():
         ({"batch": 0}, "batch=0 is not possible"),
         ({"batch": True}, "batch=True is not possible"),
         ({"batch": 2.5}, "batch=2.5 is not possible"),
+        ({"batch": "all"}, "batch='all' is not possible"),
+        ({"epsilon": 0.1}, "epsilon=0.1 is not known"),
+        ({"stop": "never"}, "stop='never' is not known"),
         ({"inactive": 0}, "inactive=0 is not possible"),
         ({"inference": "graph_cut"}, 'The engine "graph_cut" cannot be the oracle here. Example 0'),
     ],
@@ -224,9 +231,120 @@ def test_options_are_checked_in_sentences(options, sentence):
         NSlack(**options).solve(chain(3))
 
 
-def test_kernels_are_refused():
-    problem = multi_class_problem(KernelFeatures(np.eye(3)), [0, 1, 0], 2)
+# ------------------------------------------------------------------------------------------------------- as published
+
+PUBLISHED = {"batch": 1, "epsilon": "tol", "stop": "svm-struct", "inactive": 10**6}
+
+
+@pytest.mark.parametrize("rescaling", ["margin", "slack"])
+def test_as_published_a_programme_has_one_constraint_more_than_the_last(rescaling):
+    """Algorithms 1 and 2: the rule at the end by enumeration, and theorem 18 of Tsochantaridis and others (2005) for the number."""
+    problem, C, epsilon = chain(15), 5.0, 0.01
+    result = NSlack(rescaling, **PUBLISHED).solve(problem, C, tol=epsilon, max_passes=5000)
+    every, now = planes(problem, rescaling), result.state
+    check_final(result, exact_optimum(problem, C, rescaling), epsilon)
+    # All but the last sweep added a constraint, at least, and that one looked at the programme again.
+    assert now.n_programmes == now.n_constraints + 1
+    assert result.n_oracle_calls >= 15 * result.n_passes
+    sets, flat = working_sets(now), problem.flat_weights(*_working(problem, now.w))
+    assert sum(map(len, sets)) == now.n_constraints
+    for some, all_of_it in zip(sets, every, strict=True):
+        slack = max([0.0, *(ell - psi @ now.w for psi, ell, _ in some)])
+        hinge = max(ell - psi @ flat for psi, ell in all_of_it)
+        assert hinge <= slack + epsilon + 1e-9
+        # No constraint twice.
+        assert len({(ell, psi.tobytes()) for psi, ell, _ in some}) == len(some)
+    loss = max(problem.worst_losses())
+    length = max(np.linalg.norm(psi) for some in planes(problem) for psi, _ in some)
+    cost = loss**3 if rescaling == "slack" else loss
+    assert now.n_constraints <= max(2 * 15 * loss / epsilon, 8 * C * cost * length**2 / epsilon**2)
+
+
+def check_final(result, best, tol):
+    assert result.status is Status.CONVERGED, result.summary()
+    assert result.gap <= tol
+    assert result.dual <= best + SLACK
+    assert result.primal >= best - SLACK
+    assert result.state.violation <= tol
+
+
+@pytest.mark.parametrize(
+    "options",
+    [PUBLISHED, PUBLISHED | {"stop": "gap"}, PUBLISHED | {"batch": 7}, {"epsilon": "tol"}, {"stop": "svm-struct"}],
+    ids=str,
+)
+def test_every_option_has_the_same_optimum(options):
+    for seed in range(6):
+        problem, C = problem_of(seed)
+        solver = NSlack(inference="exhaustive", **options)
+        result = solver.solve(problem, C, tol=1e-4, max_passes=5000)
+        best = exact_optimum(problem, C)
+        assert result.status is Status.CONVERGED
+        assert result.dual <= best + SLACK
+        assert best - SLACK <= result.primal <= best + 1e-4 + SLACK
+        assert result.primal == pytest.approx(value(problem, C, result.weights), abs=1e-9)
+        if solver.stop == "svm-struct":
+            np.testing.assert_allclose(result.weights, solver.make_run(problem, 1.0, 0, 1).weights(result.state))
+            assert result.state.violation <= 1e-4
+
+
+def test_from_a_shell(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "classes.npz", X=rng.normal(size=(30, 3)), y=rng.integers(0, 3, 30))
+    line = ["train", tmp_path / "classes.npz", "-C", 1, "--solver", "n-slack", "--set", "solver.batch=1"]
+    line += ["--set", "solver.epsilon=tol", "--stop", "svm-struct", "--kernel", "rbf", "--quiet", "--json"]
+    assert run([str(word) for word in line]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [found["options"][name] for name in ("batch", "epsilon", "stop")] == [1, "tol", "svm-struct"]
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@pytest.mark.parametrize("options", [{}, PUBLISHED], ids=["default", "published"])
+@pytest.mark.parametrize("make", ["chains", "classes", "labels"])
+def test_a_kernel_has_the_optimum_that_one_slack_finds(make, options):
+    problem = kernelised(make, "rbf matrix")
+    other = OneSlack().solve(problem, 20.0, tol=1e-4, max_passes=5000)
+    result = NSlack(**options).solve(problem, 20.0, tol=1e-4, max_passes=5000)
+    assert result.status is other.status is Status.CONVERGED
+    assert result.dual <= other.primal
+    assert other.dual <= result.primal
+    # What is returned has the value that is said, by the scores of the coefficients.
+    scores = problem.scores(result.weights, loss_augmented=True)
+    best = maximise(problem, scores)[1]
+    risk = problem.arrays.weight @ (best - problem.labeling_scores(scores, problem.labels)) / problem.n_examples
+    w = problem.working_weights(result.weights)
+    assert result.primal == pytest.approx(problem.inner(w, w) / 40.0 + risk, abs=1e-9)
+
+
+@pytest.mark.parametrize("make", ["chains", "classes", "labels"])
+def test_a_linear_kernel_has_the_scores_of_the_linear_model(make):
+    """Weights at a gap of 1e-7 are within sqrt(2 C gap) of the best ones."""
+    plain, other = kernelised(make, "linear"), kernelised(make, "kernel matrix")
+    one, two = (NSlack().solve(problem, 2.0, tol=1e-7, max_passes=5000) for problem in (plain, other))
+    assert one.primal == pytest.approx(two.primal, abs=2e-7)
+    linear, dual = plain.scores(one.weights), other.scores(two.weights)
+    np.testing.assert_allclose(dual.variables, linear.variables, atol=5e-3)
+    np.testing.assert_allclose(dual.factors, linear.factors, atol=5e-3)
+
+
+def test_a_kernel_in_a_checkpoint_and_from_an_earlier_c(tmp_path):
+    problem, place = kernelised("chains", "rbf matrix"), tmp_path / "state"
+    whole = NSlack().solve(problem, 10.0, tol=0.0, max_passes=12)
+    NSlack().solve(problem, 10.0, tol=0.0, max_passes=6, checkpoint=place)
+    rest = NSlack().solve(problem, 10.0, tol=0.0, max_passes=12, checkpoint=place)
+    np.testing.assert_array_equal(rest.weights, whole.weights)
+    for C in (3.0, 30.0):
+        cold = NSlack().solve(problem, C, tol=1e-4, max_passes=5000)
+        warm = NSlack().solve(problem, C, tol=1e-4, max_passes=5000, state=whole.state)
+        assert warm.dual <= cold.primal
+        assert cold.dual <= warm.primal
+
+
+def test_kernels_in_tiles_are_refused():
+    problem = kernelised("classes", "rbf blocks")
     with pytest.raises(
-        OptionError, match=r'The solver "n-slack" needs features \(a kernel has none, .*; use .*"one-slack"'
+        OptionError, match=r'The solver "n-slack" needs a kernel whose matrix is held, .*; use .*"one-slack"'
     ):
         NSlack().solve(problem)

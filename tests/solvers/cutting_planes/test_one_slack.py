@@ -11,15 +11,15 @@ import pytest
 from maxmargin import jit
 from maxmargin.datasets import make_synth2
 from maxmargin.errors import OptionError
-from maxmargin.problems import Features, label_edges, multi_label_problem
+from maxmargin.problems import label_edges, multi_label_problem
 from maxmargin.problems.chains import chain_problem
-from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.problems.multi_class import binary_problem, multi_class_problem
 from maxmargin.problems.python_problem import Model, PythonProblem
 from maxmargin.solvers import BCFW, BundleMethod, Callback, NSlack, OneSlack, Status, path
 from maxmargin.solvers.oracles.joint_plane import joint_oracle
 from reference.enumerated_program import exact_optimum, hinges, planes, value
 from reference.interruptions import Ticks, ctrl_c
+from reference.kernel_problems import kernelised
 from reference.random_problems import coupled_labels, random_problem
 
 SLACK = 1e-7
@@ -336,30 +336,6 @@ def test_inactive_planes_are_dropped_and_the_optimum_stays(solver):
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
-
-
-def kernelised(make, kind):
-    """Chains, labels or classes with rows of features, with their kernel matrix, or with tiles of it."""
-    rng = np.random.default_rng(3)
-    kernel = {"rbf": lambda a, b: np.exp(-0.3 * ((a[:, None] - b[None]) ** 2).sum(axis=2))}.get(
-        kind.split()[0], lambda a, b: a @ b.T
-    )
-
-    def features(X):
-        if kind == "linear":
-            return Features(X)
-        # Tiles of two rows, most of them computed again for every product.
-        return KernelBlocks(X, kernel, block_bytes=8 * 16 * 4) if "blocks" in kind else KernelFeatures(kernel(X, X))
-
-    if make == "chains":
-        lengths = rng.integers(1, 6, 12)
-        X, tags = rng.normal(size=(lengths.sum(), 4)), [rng.integers(0, 3, t) for t in lengths]
-        return chain_problem(features(X), tags, 3, lengths=lengths)
-    X = rng.normal(size=(20, 3))
-    if make == "classes":
-        return multi_class_problem(features(X), rng.integers(0, 3, 20), 3, sample_weight=rng.random(20) + 0.5)
-    Y = rng.integers(0, 2, (20, 4))
-    return multi_label_problem(features(X), Y, label_edges("tree", Y), 4)
 
 
 @pytest.mark.parametrize("solver", [OneSlack(cache=0), OneSlack(cache=3), OneSlack(stop="svm-struct"), BundleMethod()])

@@ -16,6 +16,7 @@ NEEDS = {
     "local scores": "the score tables of factor graphs",
     "max-oracle": "the most violated labelings",
     "marginals": "marginals",
+    "loss of variables": 'a loss that is a sum over variables ("zero-one" is none)',
     "features": "features (a kernel has none, but n_basis makes some)",
     "kernel matrix": "a kernel whose matrix is held",
 }
@@ -51,7 +52,11 @@ def missing(solver: Any, problem: Any, objective: str | None = None) -> list[str
     """What a solver needs and a problem does not have. A problem that declares nothing is taken to have all."""
     offered = getattr(problem, "offers", tuple(NEEDS))
     asked = objective or str(getattr(solver, "objective", "margin"))
-    return [need for need in needs(solver, asked) if need not in offered]
+    found = [need for need in needs(solver, asked) if need not in offered]
+    # An oracle may know more than tables of scores do, and the log-likelihood does not look at the loss.
+    if getattr(problem, "zero_one", False) and asked != "log" and "max-oracle" not in needs(solver, asked):
+        found.append("loss of variables")
+    return found
 
 
 def able(problem: Any, objective: str = "margin") -> list[str]:

@@ -107,7 +107,9 @@ def _all_arrays(problem: Any) -> Iterable[NDArray[Any]]:
     if isinstance(problem, FactorGraphs):
         features = problem.variable_features, problem.factor_features
         graphs = (one for one in problem.arrays if isinstance(one, np.ndarray))
-        return (*graphs, *(array for one in features for array in one.fingerprint_arrays()))
+        # Tables of zeros are those of no loss, too.
+        whole = (np.ones(1),) if problem.zero_one else ()
+        return (*graphs, *whole, *(array for one in features for array in one.fingerprint_arrays()))
     arrays: Iterable[NDArray[Any]] = problem.fingerprint_arrays()
     return arrays
 

@@ -18,10 +18,17 @@ of those at one w (the first 50,000 rows of covtype: more than 500 sweeps in the
 measured at one w say how precise the masses are. Until the next measurement, planes without mass whose slopes were below the mean
 of their example are left out, too (704 words of OCR letters: 5.4 s of the processor in the place of 7.7).
 
-Precision is managed: epsilon begins at a quarter of the largest loss and is quartered when a sweep adds next to nothing, until tol
-is reached; the programme is solved to a share of it. A batch is at least a twentieth of all constraints, since the programme takes
-time in proportion to them. After a sweep that added next to nothing w stands still for the next one, whose answers are then the
-mean hinge as well. A plane without mass in `inactive` programmes is dropped.
+As published (``batch=1, epsilon="tol", stop="svm-struct"``): the programme is solved after every constraint, which is asked for at
+its solution, epsilon is tol throughout, and the run is over when a sweep adds none. The programme's own gap is a tenth of epsilon.
+The default makes larger batches, as the paper's section 4.6 has it, and is faster by orders of magnitude.
+
+Precision is managed otherwise: epsilon begins at a quarter of the largest loss and is quartered when a sweep adds next to nothing,
+until tol is reached; the programme is solved to a share of it. A batch is at least a twentieth of all constraints, since the
+programme takes time in proportion to them. After a sweep that added next to nothing w stands still for the next one, whose answers
+are then the mean hinge as well. A plane without mass in `inactive` programmes is dropped.
+
+With a kernel, w in slopes is what scores are read from, K A for the coefficients A of rows: a step adds columns of the kernel
+matrix, which must be held.
 
 This epsilon is about each example's slack; with no violation above it the mean hinge is within epsilon of the programme's, so the
 gap is at most epsilon and what the programme lacks.
@@ -46,14 +53,14 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
-from maxmargin.jit import kernel
+from maxmargin.jit import Struct, inner, kernel
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.cutting_planes.bundle import check_certificate, check_rounds, family_of
-from maxmargin.solvers.cutting_planes.one_slack import check_rescaling
+from maxmargin.solvers.cutting_planes.one_slack import check_rescaling, check_stop
 from maxmargin.solvers.oracles.compiled import copy_plane
 from maxmargin.solvers.oracles.joint_plane import joint_oracle
-from maxmargin.solvers.oracles.oracle_run import OracleRun, check_family, earlier_of
+from maxmargin.solvers.oracles.oracle_run import OracleRun, check_family, dot, earlier_of
 from maxmargin.solvers.oracles.plane_search import Turn
 from maxmargin.solvers.planes.arena import (
     INNER,
@@ -71,6 +78,8 @@ from maxmargin.solvers.planes.arena import (
 
 #: Examples that are asked about at a time, at least and at most; fewer where most violate, more where few do.
 _CHUNK, _LONGEST = 16, 8192
+#: Constraints of a batch, at least.
+_BATCH = 100
 #: Most shards of a chunk.
 _SHARDS = 8
 #: The programme's gap as a share of epsilon, and an example's as a share of that.
@@ -95,6 +104,8 @@ class NSlackState(State):
     planes: Arena
     #: (M,): gaps of the examples' simplices, when they were last measured.
     gaps: NDArray[np.float64]
+    #: With a kernel, the coefficients of rows that w is the image of; empty without. The best weights are coefficients then.
+    coefficients: NDArray[np.float64]
     #: What the planes are of (`family_of`).
     family: int = 0
     epsilon: float = 0.0
@@ -124,8 +135,15 @@ class NSlack(Solver):
     ----------
     rescaling : "margin" or "slack"
         How the task loss enters: as the margin that is asked for, or as the price of a violation.
-    batch : int
-        Constraints that are added, at least, before the programme is solved again.
+    batch : "auto" or int
+        Constraints that are added before the programme is solved again; "auto" is at least 100, and at least a twentieth of all. 1
+        is the algorithm as published.
+    epsilon : "auto" or "tol"
+        By how much a constraint must be violated to be added: from a quarter of the largest loss down to `tol`, or `tol`
+        throughout.
+    stop : "gap" or "svm-struct"
+        When to stop: at a certified gap of `tol` between the best bounds; or when, besides, no constraint is violated by more than
+        `tol` at the last weights, which are returned.
     inactive : int
         Constraints without mass in so many programmes are dropped.
     inference : "auto", str or engine
@@ -141,17 +159,22 @@ class NSlack(Solver):
     loss_tables = False
     orders_columns = True
     paper = "Tsochantaridis, Joachims, Hofmann and Altun 2005"
+    kernels = True
 
     def __init__(
         self,
         rescaling: str = "margin",
-        batch: int = 100,
+        batch: str | int = "auto",
+        epsilon: str = "auto",
+        stop: str = "gap",
         inactive: int = 50,
         inference: str | Engine = "auto",
         certificate: str | None = None,
     ) -> None:
         self.rescaling = rescaling
         self.batch = batch
+        self.epsilon = epsilon
+        self.stop = stop
         self.inactive = inactive
         self.inference = inference
         self.certificate = certificate
@@ -160,8 +183,14 @@ class NSlack(Solver):
         """Refuse, in a sentence, options that cannot be."""
         check_rescaling(self.rescaling)
         check_rounds(1.0, self.inactive)
-        if isinstance(self.batch, bool) or not isinstance(self.batch, int | np.integer) or self.batch < 1:
-            raise OptionError(f"batch={self.batch!r} is not possible; it must be a whole number of at least 1.")
+        whole = isinstance(self.batch, int | np.integer) and not isinstance(self.batch, bool) and self.batch >= 1
+        if not whole and self.batch != "auto":
+            raise OptionError(
+                f'batch={self.batch!r} is not possible; it must be "auto" or a whole number of at least 1.'
+            )
+        if self.epsilon not in ("auto", "tol"):
+            raise OptionError(f'epsilon={self.epsilon!r} is not known; use "auto" or "tol".')
+        check_stop(self.stop)
 
     def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> NSlackRun:
         """What does the work."""
@@ -187,19 +216,25 @@ class NSlackRun(OracleRun[NSlackState]):
         self.order = np.random.default_rng([self.seed, 0]).permutation(n)
         # Room for one plane as weights; it is zero between uses.
         self.dense = np.zeros(self.oracle.size)
+        self.gram = Gram(self.oracle.kernel.arrays.gram, self.oracle.shapes[0][1]) if self.oracle.has_images else None
 
     def begin(self, earlier: NSlackState | None) -> NSlackState:
         """The truth, w = 0; or earlier working sets, their masses moved towards the truth if lam is smaller than it was."""
         n, zero = self.oracle.n_examples, np.zeros(self.oracle.size)
         now = NSlackState(
             w=zero, best=zero.copy(), lam=self.lam, family=self.family, gaps=np.zeros(n),
-            planes=Arena.empty(n, _SLOTS, _ROOM),
+            planes=Arena.empty(n, _SLOTS, _ROOM), coefficients=np.zeros(0 if self.gram is None else len(zero)),
         )  # fmt: skip
         if earlier is not None:
             earlier = earlier_of(now, earlier, ("w", "gaps"))
             check_family(self.family, earlier)
             share = min(1.0, self.lam / earlier.lam)
-            now.planes, now.w = earlier.planes._copy(), earlier.w * (share * earlier.lam / self.lam)
+            factor = share * earlier.lam / self.lam
+            now.planes, now.w, now.coefficients = (
+                earlier.planes._copy(),
+                earlier.w * factor,
+                earlier.coefficients * factor,
+            )
             now.planes.shrink(share)
             # Programmes are counted from 0 again.
             now.planes.used[:] -= earlier.n_programmes
@@ -209,18 +244,20 @@ class NSlackRun(OracleRun[NSlackState]):
         """One sweep over the examples."""
         n, first, waiting, worst = self.oracle.n_examples, 0, 0, 0.0
         turn, moved = Turn.of(n), False
+        asked = 0 if isinstance(self.solver.batch, str) else int(self.solver.batch)
         # After a sweep that added next to nothing w stays where it is.
-        still = now.n_passes > 0 and now.n_added <= _FEW * n
+        still = not asked and now.n_passes > 0 and now.n_added <= _FEW * n
         now.n_added = 0
         while first < n and not stop():
-            batch = max(self.solver.batch, _GROWTH * now.n_constraints)
-            # As many examples as should have the rest of a batch among them.
-            size = _LONGEST if still else int(np.clip((batch - waiting) / max(now.rate, 1e-9), _CHUNK, _LONGEST))
-            last = min(n, first + size)
+            batch = asked or max(_BATCH, _GROWTH * now.n_constraints)
+            # As many examples as should have the rest of a batch among them, or, of a batch that is asked for, may have.
+            size = int(np.clip((batch - waiting) / max(now.rate, 1e-9), _CHUNK, _LONGEST))
+            last = min(n, first + (_LONGEST if still else int(batch - waiting) if asked else size))
             self.ask(now, first, last, turn)
             if now.epsilon == 0.0:
                 # The first answers are for w = 0, where hinges are losses.
-                now.epsilon = max(0.25 * float(turn.hinges[first:last].max()), self.tol)
+                largest = 0.0 if self.solver.epsilon == "tol" else float(turn.hinges[first:last].max())
+                now.epsilon = max(0.25 * largest, self.tol)
             more, most = self.add_violated(now, first, last, turn)
             worst = max(worst, most)
             now.rate += 0.2 * (more / (last - first) - now.rate)
@@ -228,7 +265,7 @@ class NSlackRun(OracleRun[NSlackState]):
             now.n_added += more
             first = last
             if waiting >= batch and not still:
-                self.solve_programme(now, _ROUNDS)
+                self.solve_programme(now, _LAST_ROUNDS if asked else _ROUNDS)
                 moved, waiting = True, 0
         now.known = first == n and not moved
         if now.known:
@@ -246,11 +283,15 @@ class NSlackRun(OracleRun[NSlackState]):
         elif not now.n_added:
             # At tol, what is left of the gap is the programme's, and a smaller epsilon makes that more precise.
             now.epsilon *= 0.5
-        self.solve_programme(now, _LAST_ROUNDS)
+        if waiting or not now.n_added or not asked:
+            self.solve_programme(now, _LAST_ROUNDS)
         drop_unused(now.planes, now.n_programmes - int(self.solver.inactive) + 1)
         # Made afresh: a million small steps leave their rounding in w.
-        linear = flat_weights_of_planes(now.planes, self.oracle.weight, self.scale, now.w)
-        now.dual = max(now.dual, linear / n - self.regulariser(now.w))
+        made = now.w if self.gram is None else now.coefficients
+        linear = flat_weights_of_planes(now.planes, self.oracle.weight, self.scale, made)
+        if self.gram is not None:
+            now.w = self.oracle.image(made)
+        now.dual = max(now.dual, linear / n - self.own_regulariser(now))
 
     def ask(self, now: NSlackState, first: int, last: int, turn: Turn) -> None:
         """The oracle's answers for some examples at w."""
@@ -275,7 +316,7 @@ class NSlackRun(OracleRun[NSlackState]):
             planes = planes.with_room(_ROOM, len(found.entry))
         crowded = chosen[planes.n_planes[chosen] == planes.capacity[chosen]]
         now.planes = planes.with_capacity(crowded) if len(crowded) else planes
-        append(now.planes, chosen, found, now.n_programmes, self.dense)
+        append(now.planes, chosen, found, now.n_programmes, self.dense, self.gram)
         # Not settled.
         now.gaps[chosen] = np.inf
         return len(chosen), most
@@ -293,7 +334,10 @@ class NSlackRun(OracleRun[NSlackState]):
             settled = _BLOCK * enough
             chosen = self.order[now.gaps[self.order] > settled]
             for _ in range(_PASSES):
-                left = improve(planes, now.w, self.scale, weight, chosen, settled, now.gaps, active) / n
+                left = improve(
+                    planes, now.w, self.scale, weight, chosen, settled, now.gaps, active, self.gram, now.coefficients
+                )
+                left /= n
                 # Gaps on the way are smaller than those at one w.
                 if left <= 0.3 * max(enough, 0.3 * gap):
                     break
@@ -316,18 +360,22 @@ class NSlackRun(OracleRun[NSlackState]):
 
     def keep(self, now: NSlackState, turn: Turn, violation: float) -> None:
         """Take note of weights with a better value, or, where the oracle may miss the best labeling, of the last ones."""
-        primal = self.regulariser(now.w) + self.mean(np.where(np.isnan(turn.bounds), turn.hinges, turn.bounds))
+        primal = self.own_regulariser(now) + self.mean(np.where(np.isnan(turn.bounds), turn.hinges, turn.bounds))
         now.violation = violation
-        if primal < now.primal or self.certificate == "none":
+        if primal < now.primal or self.certificate == "none" or self.solver.stop == "svm-struct":
             now.primal = primal
-            now.best[:] = now.w
+            now.best[:] = now.w if self.gram is None else now.coefficients
+
+    def own_regulariser(self, now: NSlackState) -> float:
+        """lam/2 |w|^2 of the current weights; with a kernel, the product of coefficients and scores."""
+        return self.regulariser(now.w) if self.gram is None else self.lam / 2.0 * dot(now.coefficients, now.w)
 
     def settled(self, now: NSlackState, tol: float) -> bool:
         """Small violations of many may hide a large one in the mean, which only a certified gap makes up for."""
-        return self.certificate != "none" or now.violation <= tol
+        return (self.certificate != "none" and self.solver.stop == "gap") or now.violation <= tol
 
     def weights(self, now: NSlackState) -> NDArray[np.float64]:
-        """The flat weights of the best primal value."""
+        """The flat weights of the best primal value; with a kernel, coefficients of rows."""
         return np.asarray(self.oracle.flat(now.best))
 
     def options(self, now: NSlackState) -> dict[str, Any]:
@@ -336,7 +384,59 @@ class NSlackRun(OracleRun[NSlackState]):
         return {**super().options(now), "support_vectors": planes.n_support, "constraints": planes.n_kept}
 
 
+class Gram(Struct):
+    """The kernel matrix of the rows of variables, and the blocks that each row has a coefficient in; what comes after is linear."""
+
+    values: NDArray[np.float64]
+    blocks: int
+
+
 # ------------------------------------------------------------------------------------------------------- kernels
+
+
+@inner
+def add_gram_products(planes: Any, m: int, slot: int, gram: Any) -> None:
+    """The inner products of a new plane with all planes of example m, where entries are coefficients of rows."""
+    start, size, index, value, products = planes.start, planes.size, planes.entry, planes.value, planes.products
+    first, width, square, values, blocks = (
+        planes.first[m],
+        planes.capacity[m],
+        planes.square[m],
+        gram.values,
+        gram.blocks,
+    )
+    new, end = first + slot, len(values) * blocks
+    for a in range(planes.n_planes[m]):
+        product = 0.0
+        for e in range(start[first + a], start[first + a] + size[first + a]):
+            i = index[e]
+            for f in range(start[new], start[new] + size[new]):
+                j = index[f]
+                if i < end and j < end:
+                    if i % blocks == j % blocks:
+                        product += value[e] * value[f] * values[i // blocks, j // blocks]
+                elif i == j:
+                    product += value[e] * value[f]
+        products[square + a * width + slot] = product
+        products[square + slot * width + a] = product
+
+
+@inner
+def add_images(planes: Any, m: int, masses: Any, scale: float, gram: Any, out: Any, scores: Any) -> None:
+    """`add_combination` of coefficients, and of their images to the scores."""
+    start, size, index, value, first = planes.start, planes.size, planes.entry, planes.value, planes.first[m]
+    values, blocks = gram.values, gram.blocks
+    for a in range(planes.n_planes[m]):
+        if masses[a] != 0.0:
+            for e in range(start[first + a], start[first + a] + size[first + a]):
+                i, change = index[e], scale * masses[a] * value[e]
+                out[i] += change
+                if i < len(values) * blocks:
+                    row, block = values[i // blocks], i % blocks
+                    for r in range(len(row)):
+                        scores[r * blocks + block] += change * row[r]
+                else:
+                    scores[i] += change
 
 
 @kernel
@@ -357,7 +457,7 @@ def violated(planes: Any, w: Any, chosen: Any, epsilon: float, turn: Any) -> flo
 
 
 @kernel
-def append(planes: Any, chosen: Any, found: Any, now: int, dense: Any) -> None:
+def append(planes: Any, chosen: Any, found: Any, now: int, dense: Any, gram: Any) -> None:
     """Add planes, one for each example chosen; there is room."""
     for k in range(len(chosen)):
         m = chosen[k]
@@ -365,7 +465,10 @@ def append(planes: Any, chosen: Any, found: Any, now: int, dense: Any) -> None:
         slot = planes.n_planes[m]
         put_plane(planes, 0, m, slot, ell, n)
         planes.used[planes.first[m] + slot] = now
-        add_flat_products(planes, m, slot, dense)
+        if gram is None:
+            add_flat_products(planes, m, slot, dense)
+        if gram is not None:
+            add_gram_products(planes, m, slot, gram)
 
 
 @kernel
@@ -384,8 +487,9 @@ def measure_gaps(planes: Any, w: Any, weight: Any, gaps: Any, active: Any) -> fl
 
 @kernel
 def improve(
-    planes: Any, w: Any, scale: float, weight: Any, chosen: Any, settled: float, gaps: Any, active: Any
-) -> float:
+    planes: Any, w: Any, scale: float, weight: Any, chosen: Any, settled: float, gaps: Any, active: Any, gram: Any,
+    coefficients: Any,
+) -> float:  # fmt: skip
     """One pass over those of the chosen whose gap was above `settled`; returns the sum of weight_m times the gaps it met."""
     v, moved, total = np.empty(most_planes(planes)), np.empty(most_planes(planes)), 0.0
     for m in chosen:
@@ -395,5 +499,8 @@ def improve(
             total += weight[m] * gaps[m]
             kappa = scale * weight[m]
             if improve_block(planes, m, kappa, v, moved, max(0.5 * settled, INNER * gaps[m]), STEPS) > 0.0:
-                add_combination(planes, m, moved, kappa, w)
+                if gram is None:
+                    add_combination(planes, m, moved, kappa, w)
+                if gram is not None:
+                    add_images(planes, m, moved, kappa, gram, coefficients, w)
     return total

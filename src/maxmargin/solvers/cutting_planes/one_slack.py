@@ -128,8 +128,7 @@ class OneSlack(Solver):
         whole = isinstance(self.cache, int | np.integer) and not isinstance(self.cache, bool) and self.cache >= 0
         if not whole and self.cache != "auto":
             raise OptionError(f'cache={self.cache!r} is not possible; it must be "auto" or a whole number from 0.')
-        if self.stop not in ("gap", "svm-struct"):
-            raise OptionError(f'stop={self.stop!r} is not known; use "gap" or "svm-struct".')
+        check_stop(self.stop)
         check_rounds(0.5 if isinstance(self.step, str) and self.step == "auto" else self.step, self.inactive)
 
     def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> OneSlackRun:
@@ -141,6 +140,12 @@ def check_rescaling(rescaling: Any) -> None:
     """Refuse what is neither margin nor slack rescaling."""
     if rescaling not in ("margin", "slack"):
         raise OptionError(f'rescaling={rescaling!r} is not known; use "margin" or "slack".')
+
+
+def check_stop(stop: Any) -> None:
+    """Refuse a rule that is not known."""
+    if stop not in ("gap", "svm-struct"):
+        raise OptionError(f'stop={stop!r} is not known; use "gap" or "svm-struct".')
 
 
 class OneSlackRun(HingeRun):

@@ -26,7 +26,7 @@ from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
 from maxmargin.solvers.core.sampling import draw_examples
 from maxmargin.solvers.frank_wolfe.visits import N_ORACLE, Rules
 from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Work, workspace
-from maxmargin.solvers.oracles.graph_oracle import GraphOracle
+from maxmargin.solvers.oracles.max_oracle import graph_oracle_of
 from maxmargin.solvers.planes.arena import (
     INNER,
     STEPS,
@@ -68,7 +68,7 @@ class BlockRun(ProximalRun[B]):
 
     def __init__(self, solver: Any, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle = GraphOracle(problem, solver.inference)
+        self.oracle = graph_oracle_of(problem, solver.inference)
         self.certificate = self.oracle.certificate
         self.grams = row_grams(problem, of_labelings=True)
         self.half = int(problem.arrays.largest.buffer)

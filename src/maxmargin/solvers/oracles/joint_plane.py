@@ -40,7 +40,7 @@ from maxmargin.problems.features import Features, KernelFeatures
 from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Given
 from maxmargin.solvers.oracles.graph_oracle import GraphOracle
-from maxmargin.solvers.oracles.max_oracle import MaxOracle, oracle_of
+from maxmargin.solvers.oracles.max_oracle import MaxOracle, graph_oracle_of, oracle_of
 from maxmargin.solvers.oracles.plane_search import (
     Turn,
     add_planes,
@@ -52,7 +52,6 @@ from maxmargin.solvers.oracles.plane_search import (
     remember_rows,
     rows_of_planes,
 )
-from maxmargin.solvers.oracles.slack_rescaling import SlackOracle
 from maxmargin.solvers.planes.arena import Arena
 from maxmargin.solvers.planes.mean_plane import MeanPlane
 from maxmargin.solvers.planes.vectors import erase, nonzeros
@@ -227,7 +226,7 @@ class GraphJointOracle(JointOracle):
 
     def oracle_of_examples(self, problem: FactorGraphs, engine: str | Engine, rescaling: str) -> GraphOracle:
         """Who answers for single examples."""
-        return (GraphOracle if rescaling == "margin" else SlackOracle)(problem, engine)
+        return graph_oracle_of(problem, engine, rescaling=rescaling)
 
     def n_shards(self, n_examples: int) -> int:
         """How many shards to ask about so many examples in: few, where the oracle is quick."""

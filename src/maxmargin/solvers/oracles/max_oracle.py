@@ -10,8 +10,8 @@ this interface; planes are a `MeanPlane` (planes/mean_plane.py) or CSR one by on
 plane is ever worse than that of the truth, psi = 0 and ell = 0. Every plane is one of the problem that the certificate names; the
 hinges are bounds from above where the engine gives only such, and may then exceed ell - w . psi.
 
-There is one for factor graphs (`GraphOracle`, and `SlackOracle` for slack rescaling), one for models written in Python
-(`PythonOracle`), and one for parsing (parsing/oracle.py).
+There is one for factor graphs (`GraphOracle`, `SlackOracle` for slack rescaling, `ZeroOneOracle` for the zero-one loss), one for
+models written in Python (`PythonOracle`), and one for parsing (parsing/oracle.py).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.python_problem import PythonProblem
 from maxmargin.solvers.oracles.graph_oracle import GraphOracle, or_truth
 from maxmargin.solvers.oracles.slack_rescaling import SlackOracle
+from maxmargin.solvers.oracles.zero_one import ZeroOneOracle
 from maxmargin.solvers.planes.mean_plane import MeanPlane
 
 #: Examples that a user's batch method is given at a time.
@@ -70,8 +71,7 @@ def oracle_of(
         With "slack" the hinge is the largest ``loss (1 + w . phi - w . phi of the truth)`` (slack_rescaling.py).
     """
     if isinstance(problem, FactorGraphs):
-        kind = GraphOracle if rescaling == "margin" else SlackOracle
-        of_graphs = kind(problem, engine, loss_augmented)
+        of_graphs = graph_oracle_of(problem, engine, loss_augmented, rescaling)
         of_graphs.compile()
         return of_graphs
     if engine != "auto":
@@ -84,6 +84,15 @@ def oracle_of(
         found: MaxOracle = problem.max_oracle(loss_augmented)
         return found
     raise OptionError(f"A {type(problem).__name__} has no max-oracle, which this solver needs.")
+
+
+def graph_oracle_of(
+    problem: FactorGraphs, engine: str | Engine = "auto", loss_augmented: bool = True, rescaling: str = "margin"
+) -> GraphOracle:
+    """The max-oracle of factor graphs, by their loss and the rescaling."""
+    if problem.zero_one and loss_augmented:
+        return ZeroOneOracle(problem, engine)
+    return (GraphOracle if rescaling == "margin" else SlackOracle)(problem, engine, loss_augmented)
 
 
 class PythonOracle:
