@@ -7,6 +7,10 @@ Python loops over `Structure`s and `Template`s write down.
     s.t. lam M w = sum_m weight_m (phi(truth) - E_mu phi),   d = A mu (d = 0 if rho is None),   mu in its simplices
 
 The polytope of a structured factor is the convex hull of its labelings, one marginal each: those that it and its variables allow.
+
+With `triangles`, the chances of binary pairs to differ must be a metric on every three variables whose pairs are all factors:
+d_ij + d_jk + d_ik <= 2 and d_ij <= d_jk + d_ik. Three pairs of binary variables are the marginals of a joint distribution if and
+only if they are, and agree.
 """
 
 from __future__ import annotations
@@ -20,15 +24,16 @@ import scipy.sparse as sp
 from reference.enumeration import examples, statistics
 
 
-def optimum(graphs, C, rho=None):
-    """Value of the relaxed problem G (rho=None) or of the soft problem G_rho."""
-    program = _Program(graphs, 1.0 / C, rho)
+def optimum(graphs, C, rho=None, triangles=False):
+    """Value of the relaxed problem G (rho=None), tightened by triangles or not, or of the soft problem G_rho."""
+    program = _Program(graphs, 1.0 / C, rho, triangles)
     return program.solve()
 
 
 class _Program:
-    def __init__(self, graphs, lam, rho):
-        self.graphs, self.lam, self.rho = graphs, lam, rho
+    def __init__(self, graphs, lam, rho, triangles=False):
+        self.graphs, self.lam, self.rho, self.triangles = graphs, lam, rho, triangles
+        self.inequalities = []
         self.rows, self.columns, self.values, self.rhs = [], [], [], []
         self.quadratic, self.linear = [], []  # one entry a variable of the program
         self.allowed = []
@@ -87,7 +92,7 @@ class _Program:
                 self.weigh(row, 1.0, template.blocks[k], 0, share, own[-1], k == labels[i])
             self.equality([(one, 1.0) for one in own if one is not None], 1.0)
             marginals.append(own)
-        factor_offset = g.n_variable_blocks * self.p
+        factor_offset, differ = g.n_variable_blocks * self.p, {}
         for c, t in enumerate(structure.factor_templates):
             template, start, shape = g.factor_templates[t], example.table_start[c], example.shapes[c]
             row = self.z[g.arrays.examples[m].factor_row + structure.factor_rows[c]]
@@ -108,6 +113,8 @@ class _Program:
                 one = self.marginal(share, fixed, fixed, is_truth, M)
                 for entry, times in used.items():
                     self.weigh(row, times, template.blocks.ravel()[entry], factor_offset, share, one, is_truth)
+                if one is not None and len(states) == 2 and states[0] != states[1]:
+                    differ.setdefault(frozenset(int(v) for v in scope), []).append(one)
                 if one is not None:
                     own.append((one, 1.0))
                     for j, k in enumerate(states):
@@ -122,6 +129,16 @@ class _Program:
                         terms.append((self.add(share / (self.rho * M)), -1.0))
                     if terms:
                         self.equality(terms, 0.0)
+        if self.triangles:
+            self.add_triangles(len(example.n_states), differ)
+
+    def add_triangles(self, n, differ):
+        for three in itertools.combinations(range(n), 3):
+            sides = [frozenset(one) for one in itertools.combinations(three, 2)]
+            if all(one in differ for one in sides):
+                for signs, most in ((1, 1, 1), 2.0), ((1, -1, -1), 0.0), ((-1, 1, -1), 0.0), ((-1, -1, 1), 0.0):
+                    terms = [(at, sign) for one, sign in zip(sides, signs, strict=True) for at in differ[one]]
+                    self.inequalities.append((terms, most))
 
     def marginal(self, share, score, fixed, is_truth, M):
         """A marginal in [0, 1] with its linear score, or None for a forbidden state."""
@@ -142,10 +159,15 @@ class _Program:
         settings = clarabel.DefaultSettings()
         settings.verbose = False
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
-        cones = [clarabel.ZeroConeT(len(self.rhs)), clarabel.NonnegativeConeT(len(self.allowed))]
+        more = sp.lil_matrix((len(self.inequalities), n))
+        for row, (terms, _) in enumerate(self.inequalities):
+            for column, value in terms:
+                more[row, column] = value
+        most = [one for _, one in self.inequalities]
+        cones = [clarabel.ZeroConeT(len(self.rhs)), clarabel.NonnegativeConeT(len(self.allowed) + len(most))]
         solver = clarabel.DefaultSolver(
-            sp.csc_matrix(sp.diags(self.quadratic)), np.array(self.linear), sp.vstack([equalities, bounds]).tocsc(),
-            np.concatenate([self.rhs, np.zeros(len(self.allowed))]), cones, settings,
+            sp.csc_matrix(sp.diags(self.quadratic)), np.array(self.linear), sp.vstack([equalities, bounds, more]).tocsc(),
+            np.concatenate([self.rhs, np.zeros(len(self.allowed)), most]), cones, settings,
         )  # fmt: skip
         solution = solver.solve()
         assert str(solution.status) in ("Solved", "AlmostSolved"), solution.status

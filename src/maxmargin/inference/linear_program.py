@@ -28,6 +28,9 @@ the same call; the bound does not. Each call begins from the same basis, so that
 and a run that goes on from a checkpoint has the bits of one that was not interrupted; ``warm=True`` goes on from the last
 basis of the last call, which is about twice as fast in training.
 
+With ``clusters="triplets"`` there are marginals of three variables for every triangle, too (triplets.py): a polytope between this
+one and that of labelings, and certificates of training ("relaxed") are for it.
+
 A model has a column per state and joint state, a row per variable and factor, and ``sum_{i in c} (K_i - 1)`` more rows
 per factor c. On complete graphs of binary labels the number of pivots grows about linearly with the rows, and the time a
 little faster.
@@ -54,6 +57,7 @@ from maxmargin.inference.contract import (
     raise_infeasible,
 )
 from maxmargin.inference.rounding import TOLERANCE, check_rounding, round_marginals
+from maxmargin.inference.triplets import Extension, extend
 from maxmargin.parallel.threads import pause
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import offsets
@@ -76,22 +80,30 @@ class LinearProgram:
     warm : bool
         Start each program from the basis of the last one, whichever call that was in. That takes about half the time in training,
         but among equally good vertices the answer then depends on earlier calls, so that runs do not resume to the bit.
+    clusters : "pairs" or "triplets"
+        What marginals there are beside those of the factors: none, or those of every three variables of a triangle, which is
+        tighter and takes longer.
     """
 
     name = "linear_program"
     exact = False
     sequential = True
 
-    def __init__(self, limit: int = 2_000_000, rounding: str = "repair", warm: bool = False) -> None:
+    def __init__(
+        self, limit: int = 2_000_000, rounding: str = "repair", warm: bool = False, clusters: str = "pairs"
+    ) -> None:
         self.limit = limit
         self.warm = warm
         self.rounding = check_rounding(rounding)
-        self._models = once_per_structures(lambda graphs: _Models())
+        if clusters not in ("pairs", "triplets"):
+            raise OptionError(f'clusters={clusters!r} is not known; use "pairs" or "triplets".')
+        self.clusters = clusters
+        self._models = once_per_structures(lambda graphs: _Models(self.clusters == "triplets"))
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[LinearProgram], tuple[int, str, bool]]:
+    def __reduce__(self) -> tuple[type[LinearProgram], tuple[int, str, bool, str]]:
         # Models live in C++ and are cheap to build again, so copies start without.
-        return type(self), (self.limit, self.rounding, self.warm)
+        return type(self), (self.limit, self.rounding, self.warm, self.clusters)
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
         """Name the first example whose linear program is too large, or that has a structured factor."""
@@ -99,6 +111,8 @@ class LinearProgram:
         if structured is not None:
             return structured
         n_columns = np.diff(graphs.example_states) + np.diff(graphs.example_tables)
+        if self.clusters == "triplets":
+            n_columns = n_columns + self._models(graphs).n_added(graphs)[graphs.structure_of]
         over = np.flatnonzero(n_columns > self.limit)
         if len(over) == 0:
             return None
@@ -189,13 +203,21 @@ def _highs() -> Any:
 class _Models:
     """The models of a batch's structures, those used last. Refers to no array of the batch, so that batches can die."""
 
-    def __init__(self) -> None:
+    def __init__(self, triplets: bool) -> None:
+        self._triplets, self._added = triplets, np.empty(0, np.int64)
         self._kept: OrderedDict[int, _Model] = OrderedDict()
+
+    def n_added(self, graphs: FactorGraphs) -> NDArray[np.int64]:
+        """Columns that triplets add to the program of each structure."""
+        if not len(self._added):
+            n = range(len(graphs.structures))
+            self._added = np.array([_triplets(graphs, s)[1].sizes.sum() for s in n], np.int64)
+        return self._added
 
     def of(self, s: int, graphs: FactorGraphs, highs: Any, limit: int) -> _Model:
         """The model of structure s, built if it is not there."""
         if s not in self._kept:
-            self._kept[s] = _Model(graphs, s, highs)
+            self._kept[s] = _Model(graphs, s, highs, self._triplets)
             room = limit - sum(one.n_columns + MODEL_OVERHEAD for one in self._kept.values())
             while room < 0 and len(self._kept) > 1:
                 _, oldest = self._kept.popitem(last=False)
@@ -209,11 +231,17 @@ class _Models:
 
 
 class _Model:
-    """The linear program of one structure: states and then joint states are columns, in the order of the scores."""
+    """The linear program of one structure: states and then joint states are columns, in the order of the scores.
 
-    def __init__(self, graphs: FactorGraphs, s: int, highs: Any) -> None:
-        #: First column of each variable and factor; the first rows are theirs, in the same order.
+    Columns of triplets, which score nothing, come last.
+    """
+
+    def __init__(self, graphs: FactorGraphs, s: int, highs: Any, triplets: bool) -> None:
+        #: First column of each variable, factor and cluster; the first rows are theirs, in the same order.
         self.starts, self.n_states, self.matrix = _constraints(graphs, s)
+        self.n_scores = self.matrix.shape[1]
+        if triplets:
+            self.starts, self.matrix = _with_triplets(graphs, s, self.starts, self.matrix)
         n_rows, self.n_columns = self.matrix.shape
         self._columns = np.arange(self.n_columns, dtype=np.int32)
         self._forbidden = np.zeros(self.n_columns, bool)
@@ -249,6 +277,7 @@ class _Model:
 
     def solve(self, theta: NDArray[np.float64]) -> Any:
         """Maximise theta . mu from the last basis; return the status."""
+        theta = self._padded(theta)
         forbidden = np.isneginf(theta)
         changed = np.flatnonzero(forbidden != self._forbidden).astype(np.int32)
         if len(changed):
@@ -268,16 +297,19 @@ class _Model:
             status = self._solver.getModelStatus()
         return status
 
+    def _padded(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        return theta if len(theta) == self.n_columns else np.append(theta, np.zeros(self.n_columns - len(theta)))
+
     def answer(self, theta: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
         """Marginals of the variables' states and the factors' joint states, and the bound that the multipliers prove."""
         solution = self._solver.getSolution()
         # HiGHS minimises, so its multipliers have the other sign. Those of sums to 1 cancel in the bound.
         multipliers = np.array(solution.row_dual) * -self._scale
         multipliers[: len(self.starts)] = 0.0
-        reduced = theta - self.matrix.T @ multipliers
+        reduced = self._padded(theta) - self.matrix.T @ multipliers
         bound = float(np.maximum.reduceat(reduced, self.starts).sum())
         columns = np.array(solution.col_value)
-        return columns[: self.n_states], columns[self.n_states :], bound
+        return columns[: self.n_states], columns[self.n_states : self.n_scores], bound
 
 
 def _constraints(graphs: FactorGraphs, s: int) -> tuple[NDArray[np.int64], int, Any]:
@@ -323,3 +355,43 @@ def _expand(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     """The owner and the number inside its owner of every member of pieces of the given sizes."""
     owner = np.repeat(np.arange(len(sizes)), sizes)
     return owner, np.arange(len(owner)) - offsets(sizes)[owner]
+
+
+def _triplets(graphs: FactorGraphs, s: int) -> tuple[NDArray[np.int64], Extension]:
+    """First column of each variable of structure s, and the chords and triplets of its graph."""
+    structure, a = graphs.structures[s], graphs.arrays
+    v0, f0, v1, f1 = (int(a.structures[k][side]) for k in (s, s + 1) for side in ("variables", "factors"))
+    sizes = a.variable_kinds.entries[a.variables.template[v0:v1]]
+    first = int(sizes.sum()) + a.factors.table[f0:f1]
+    n_columns = int(sizes.sum() + a.factor_kinds.entries[a.factors.template[f0:f1]].sum())
+    return a.variables.table[v0:v1], extend(sizes.tolist(), structure.scope_lists(), first.tolist(), n_columns)
+
+
+def _with_triplets(graphs: FactorGraphs, s: int, starts: NDArray[np.int64], matrix: Any) -> tuple[Any, Any]:
+    """The program with chords and triplets: first columns, and the matrix with a sum to 1 for each of them, too."""
+    first_of, more = _triplets(graphs, s)
+    n_rows, n_columns = matrix.shape
+    n_old, n_new = len(starts), len(more.sizes)
+    own_starts = n_columns + offsets(more.sizes)[:-1]
+    base = matrix.tocoo()
+    rows = [np.where(base.row < n_old, base.row, base.row + n_new), n_old + np.repeat(np.arange(n_new), more.sizes)]
+    columns = [base.col, n_columns + np.arange(int(more.sizes.sum()))]
+    values = [base.data, np.ones(int(more.sizes.sum()))]
+    at = n_rows + n_new
+    rows.append(at + more.rows)
+    columns.append(more.columns)
+    values.append(more.values)
+    at += more.n_rows
+    sizes = np.diff(np.append(starts, n_columns))
+    # A chord agrees with its two variables, in all states but the first.
+    for (i, j), column in zip(more.chords, more.chord_columns.tolist(), strict=True):
+        states = np.indices((sizes[i], sizes[j])).reshape(2, -1)
+        for v, of in ((i, states[0]), (j, states[1])):
+            counted = np.flatnonzero(of > 0)
+            rows += [at + of[counted] - 1, at + np.arange(sizes[v] - 1)]
+            columns += [column + counted, first_of[v] + 1 + np.arange(sizes[v] - 1)]
+            values += [np.ones(len(counted)), -np.ones(sizes[v] - 1)]
+            at += sizes[v] - 1
+    shape = (int(at), n_columns + int(more.sizes.sum()))
+    made = csc_array((np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=shape)
+    return np.concatenate([starts, own_starts]), made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -146,11 +148,62 @@ def test_the_weights_have_the_reported_value():
             assert value - SLACK <= result.primal <= 1.05 * value + EPS * entropy(problem) + SLACK
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_every_step_size_has_the_same_limit(seed):
+    problem, C = problem_of(seed)
+    best = optimum(problem, C)
+    for step in (0.5 * C, 3.0 * C, "adaptive"):
+        result = DLPW(EPS, step=step).solve(problem, C, tol=0, max_passes=2000)
+        assert (result.history["primal"] >= best - SLACK).all()
+        assert (result.history["dual"] <= best + SLACK).all()
+        assert result.primal <= best + 0.02 * max(best, LEAST) + EPS * entropy(problem), (step, result.summary())
+
+
+def test_the_default_step_is_C(labels):
+    one, other = (DLPW(step=step).solve(labels, 2.0, tol=0, max_passes=5) for step in ("auto", 2.0))
+    assert (one.weights == other.weights).all()
+    assert one.options["final_step"] == other.options["final_step"] == 2.0
+
+
+def test_an_adaptive_step_follows_the_objective_within_bounds(labels):
+    result = DLPW(step="adaptive").solve(labels, 2.0, tol=0, max_passes=60)
+    steps = [2.0]
+    for before, after in itertools.pairwise([np.inf, *result.history["last"]]):
+        steps.append(np.clip(steps[-1] * (1.5 if after < before else 0.4), 2.0 / 100, 2.0 * 100))
+    # The last check, at the end of the run, may be one that is not on schedule.
+    assert any(result.options["final_step"] == pytest.approx(step) for step in steps[-2:])
+    assert min(steps) < 2.0 < max(steps)
+
+
+def test_an_adaptive_run_resumes_and_goes_on(labels, tmp_path):
+    path = tmp_path / "a.ckpt"
+    solver = DLPW(0.01, step="adaptive")
+    whole = solver.solve(labels, 2.0, tol=0, max_passes=24)
+    solver.solve(labels, 2.0, tol=0, max_passes=13, checkpoint=path)
+    resumed = solver.solve(labels, 2.0, tol=0, max_passes=24, checkpoint=path)
+    assert (resumed.weights == whole.weights).all()
+    assert resumed.options["final_step"] == whole.options["final_step"]
+    again = solver.solve(labels, 2.0, tol=0, max_passes=1, state=whole.state)
+    assert again.options["final_step"] in (whole.options["final_step"] * 1.5, whole.options["final_step"] * 0.4)
+
+
+def test_long_steps_do_not_underflow():
+    """The weights' scale falls like t^(-step/C) within a pass: below every double, if it were not written out."""
+    X, Y = make_synth2(3000, random_state=3)
+    problem = multi_label_problem(X, Y, np.empty((0, 2), int), Y.shape[1])
+    result = DLPW(step=300.0, step0=1e9).solve(problem, 1.0, tol=0, max_passes=20)
+    assert result.weights.any()
+    assert result.primal < 0.5
+    # Averages are of weights, and no larger than the largest of them.
+    assert result.history["average"][-1] < 1.0
+
+
 # ------------------------------------------------------------------------------------------------------- single steps
 
 
+@pytest.mark.parametrize("step", ["auto", 3.0, 50.0])
 @pytest.mark.parametrize("smoothing", [None, 0.05])
-def test_steps_and_their_average_in_plain_python(smoothing):
+def test_steps_and_their_average_in_plain_python(smoothing, step):
     """Without factors a visit is one step on a multi-class loss; the lazily scaled weights must follow it."""
     rng = np.random.default_rng(1)
     n, p, K, C, step0, seed = 9, 4, 3, 20.0, 0.5, 11
@@ -161,7 +214,7 @@ def test_steps_and_their_average_in_plain_python(smoothing):
         [Structure([0], [0], [], [], [])], [0] * n, [Template(np.arange(K))], [], Features(x), Features.constant(),
         np.arange(n), np.zeros(n, int), y, losses.ravel(), weights=share,
     )  # fmt: skip
-    state = DLPW(smoothing, step0=step0).solve(problem, C, tol=0, max_passes=3, random_state=seed).state
+    state = DLPW(smoothing, step0=step0, step=step).solve(problem, C, tol=0, max_passes=3, random_state=seed).state
 
     w, average, t = np.zeros((K, p)), np.zeros((K, p)), 0
     share = share * n / share.sum()
@@ -173,7 +226,8 @@ def test_steps_and_their_average_in_plain_python(smoothing):
             if smoothing is not None:
                 mu = np.exp((theta - theta.max()) / smoothing)
                 mu /= mu.sum()
-            eta = C / (t + C / step0)
+            size = C if step == "auto" else step
+            eta = size / (t + max(size / step0, size / C, 1.0))
             w = (1.0 - eta / C) * w - eta * share[m] * np.outer(mu - np.eye(K)[y[m]], x[m])
             average = (1.0 - 2.0 / (t + 2)) * average + 2.0 / (t + 2) * w
     np.testing.assert_allclose(state.w_v.T, w, rtol=1e-12, atol=1e-14)
@@ -298,6 +352,8 @@ def test_a_warm_start_goes_on(labels, tables):
         ({"step0": -1.0}, r'step0=-1\.0 is not possible; use "auto" or a finite number above 0\.'),
         ({"step0": "big"}, "step0='big' is not possible"),
         ({"step0": np.inf}, "step0=inf is not possible"),
+        ({"step": 0}, 'step=0 is not possible; use "auto", "adaptive" or a finite number above 0'),
+        ({"step": "small"}, "step='small' is not possible"),
     ],
 )
 def test_options_are_refused_in_a_sentence(labels, options, sentence):
@@ -317,8 +373,9 @@ def test_structured_factors_are_refused_in_a_sentence():
 
 @pytest.mark.parametrize("smoothing", [None, 1e-300, 1e-6, 1e6])
 @pytest.mark.parametrize("step0", [1e-9, 1e9])
-def test_extreme_options_stay_finite(tables, smoothing, step0):
-    result = DLPW(smoothing, step0=step0).solve(tables, 5.0, tol=0, max_passes=20)
+@pytest.mark.parametrize("step", ["adaptive", 1e-9, 1e9])
+def test_extreme_options_stay_finite(tables, smoothing, step0, step):
+    result = DLPW(smoothing, step0=step0, step=step).solve(tables, 5.0, tol=0, max_passes=20)
     assert np.isfinite(result.weights).all()
     assert np.isfinite([result.primal, result.dual]).all()
     assert result.dual <= result.primal

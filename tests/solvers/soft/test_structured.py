@@ -7,11 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
-from maxmargin.errors import DataError, OptionError
+from maxmargin.errors import DataError
 from maxmargin.problems import FactorGraphs, Features, Structure, Template
 from maxmargin.problems.losses import variable_losses
 from maxmargin.problems.structured import at_most, cardinality, chain, custom, tree
 from maxmargin.solvers import BCFW, SoftBCFW, Status
+from maxmargin.solvers.soft.bounds import dual_point
+from maxmargin.solvers.soft.state import BoundRules
 from reference.enumerated_program import exact_optimum
 from reference.enumeration import examples, statistics
 from reference.quadratic_program import optimum
@@ -208,6 +210,76 @@ def test_bcfw_trains_with_exact_labelings(first):
                 assert result.status is Status.CONVERGED, (seed, result.summary())
 
 
+# ------------------------------------------------------------------------------------------------ Algorithm 1
+
+
+@pytest.mark.parametrize("first", range(0, 40, 20))
+def test_algorithm_1_brackets_the_soft_optimum_and_reaches_it(first):
+    for seed in range(first, first + 20):
+        problem, C = random_labelled(seed, forbidden=seed % 3 == 0, overlapping=seed % 2 == 0)
+        rho = float(10.0 ** np.random.default_rng(seed).uniform(-1, 1))
+        best = optimum(problem, C, rho)
+        result = SoftBCFW.algorithm_1(rho).solve(problem, C, tol=1e-3, max_passes=20_000)
+        assert result.certificate == "soft"
+        assert brackets(result, best), (seed, best, result.summary())
+        # Plain Frank-Wolfe steps converge like one over the passes.
+        assert result.gap <= 0.03 * max(1.0, best), (seed, best, result.summary())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_algorithm_1_is_that_of_a_table_of_the_same_labelings(seed):
+    """A count over four labels beside a table of its 16 joint states, with the same draws: the same steps, to rounding.
+
+    The labels' marginals are random before every step, so that no two labelings are equally good.
+    """
+    rng = np.random.default_rng(seed)
+    counts = np.indices((2,) * 4).sum(axis=0)
+    scores = np.where(rng.random(5) < 0.5, rng.normal(size=5), 0.0)
+    blocks = np.array([-1, 0, 1, 1, 2])
+    both = cardinality(4, scores, blocks), Template(blocks[counts], scores[counts])
+    problems = (sets_of_labels(np.random.default_rng(seed), 8, 4, template) for template in both)
+    runs = [SoftBCFW.algorithm_1(0.5).make_run(problem, 0.1, 3, 1) for problem in problems]
+    states = [run.truth() for run in runs]
+    for _ in range(200):
+        mu, block = rng.dirichlet([1.0, 1.0], 32).ravel(), rng.integers(8 * 5, size=1)
+        for run, now in zip(runs, states, strict=True):
+            now.point.mu[:] = mu
+            dual_point(run.batch, now.point, BoundRules(0.1, 0.5, True), run.room, now.w_v, now.w_f, *run.structured)
+            run.draw(now, block)
+        np.testing.assert_allclose(states[0].point.mu, states[1].point.mu, atol=1e-11)
+        np.testing.assert_allclose(states[0].w_v, states[1].w_v, atol=1e-11)
+        np.testing.assert_allclose(states[0].w_f, states[1].w_f, atol=1e-11)
+    for run, now in zip(runs, states, strict=True):
+        run.check(now)
+    assert states[0].dual == pytest.approx(states[1].dual, abs=1e-10)
+    assert states[0].primal == pytest.approx(states[1].primal, abs=1e-10)
+    # What is kept of the factor's distribution are the marginals of the table's.
+    tables = states[1].point.table.reshape(8, 2, 2, 2, 2)
+    for j in range(4):
+        of_label = tables.sum(axis=tuple(1 + i for i in range(4) if i != j))
+        np.testing.assert_allclose(states[0].point.inside.reshape(8, 4, 2)[:, j], of_label, atol=1e-11)
+
+
+def test_visits_go_on_from_algorithm_1():
+    """The labelings that have mass are remembered, too."""
+    problem, C = random_labelled(0)
+    random = SoftBCFW.algorithm_1(1.0).solve(problem, C, tol=0.0, max_passes=20)
+    best = optimum(problem, C)
+    result = SoftBCFW().solve(problem, C, tol=1e-4, max_passes=20_000, state=random.state)
+    assert result.status is Status.CONVERGED
+    assert brackets(result, best)
+
+
+def test_algorithm_1_resumes_to_the_bit(tmp_path):
+    problem, C = random_labelled(3)
+    solver, path = SoftBCFW.algorithm_1(1.0), tmp_path / "a.zip"
+    whole = solver.solve(problem, C, tol=0.0, max_passes=20)
+    solver.solve(problem, C, tol=0.0, max_passes=10, checkpoint=path)
+    parts = solver.solve(problem, C, tol=0.0, max_passes=20, checkpoint=path)
+    assert (whole.weights == parts.weights).all()
+    assert whole.dual == parts.dual
+
+
 # ------------------------------------------------------------------------------------------------ learned weights
 
 
@@ -258,12 +330,6 @@ def test_weights_are_learned_and_certified(template):
 def test_labels_that_a_structured_factor_forbids():
     with pytest.raises(DataError, match=r"Example \d+: its own labels are forbidden by the hard constraints\."):
         sets_of_labels(np.random.default_rng(0), 5, 6, at_most(6, 1))
-
-
-def test_random_blocks_are_refused():
-    problem = sets_of_labels(np.random.default_rng(0), 5, 6, at_most(6, 2))
-    with pytest.raises(OptionError, match=r'use blocks="examples". Example 0: factor 0 is a cardinality factor'):
-        SoftBCFW.algorithm_1().solve(problem)
 
 
 def test_an_earlier_state_of_other_graphs_is_left_alone():

@@ -10,6 +10,10 @@ A block is a variable or a factor of one example, drawn uniformly. With dir = s 
 
 Line 12 of the paper has a minus where the plus stands here, and both step sizes hide factors of M. The messages
 delta = (mu_c - mu_i) / rho are read off the marginals when a block needs them.
+
+Of a structured factor, which has too many joint states for mu_c, only what the objective sees of mu_c is kept (appendix D): its
+marginals A_ci mu_c and its mean statistics, whose change is Phi dir. The vertex is that of its own best labeling, and the step is
+the same (`frank_wolfe_step` in structured.py).
 """
 
 from __future__ import annotations
@@ -21,25 +25,30 @@ import numpy as np
 from maxmargin.jit import inner, kernel
 from maxmargin.problems.features import add_row, score_row
 from maxmargin.problems.tables import slot_add, slot_sum
+from maxmargin.problems.templates import TABLE
+from maxmargin.solvers.soft.structured import frank_wolfe_step
 
 
 @kernel
 def random_blocks(
-    batch: Any, w_v: Any, w_f: Any, dual: Any, chosen_examples: Any, chosen_blocks: Any, lam: float, rho: float, room: Any
+    batch: Any, w_v: Any, w_f: Any, dual: Any, chosen_examples: Any, chosen_blocks: Any, rules: Any, room: Any, held: Any = None
 ) -> None:  # fmt: skip
-    """One Frank-Wolfe step on each drawn block; block a of an example is variable a, or factor a - n."""
-    g, side, other, moved = batch.graphs, batch.variables, batch.factors, room.moved
-    examples, weight = g.examples, g.weight
+    """One Frank-Wolfe step on each drawn block; block a of an example is variable a, or factor a - n.
+
+    `held` says where structured factors are, if there are any.
+    """
+    g, side, other, moved, rho = batch.graphs, batch.variables, batch.factors, room.moved, rules.rho
+    examples, weight, kinds = g.examples, g.weight, batch.factors.kinds
     for draw in range(len(chosen_examples)):
         m, a = chosen_examples[draw], chosen_blocks[draw]
-        unit, s = weight[m] / (lam * len(weight)), examples[m].structure
+        unit, s = weight[m] / (rules.lam * len(weight)), examples[m].structure
         if unit == 0.0:
             continue
         n = examples[m + 1].variables - examples[m].variables
         if a < n:
             v = side.first_member[s] + a
             row, first, last = _score_member(side, m, s, a, w_v, room.z)
-            _variable_scores(g, dual, room, m, v, first, rho)
+            _variable_scores(g, dual, room, m, v, first, rho, held)
             own = unit * side.features.squared_norms[row]
             gamma = _step(g, side, dual.mu, room, m, v, own, rho, False)
             if gamma > 0.0:
@@ -47,9 +56,14 @@ def random_blocks(
         else:
             c = other.first_member[s] + a - n
             row, first, last = _score_member(other, m, s, a - n, w_f, room.z)
-            _factor_scores(g, dual, room, m, c, first, rho)
-            own = unit * other.features.squared_norms[row]
-            gamma = _step(g, other, dual.table, room, m, c, own, rho, True)
+            own, gamma = unit * other.features.squared_norms[row], 0.0
+            if kinds[other.members[c].template].kind == TABLE:
+                _factor_scores(g, dual, room, m, c, first, rho)
+                gamma = _step(g, other, dual.table, room, m, c, own, rho, True)
+            if held is not None:
+                for r in range(held.first[s], held.first[s + 1]):
+                    if held.factors[r].factor == a - n:
+                        gamma = frank_wolfe_step(batch, held, dual, rules, room, m, r, first, own)
             if gamma > 0.0:
                 add_row(other.features, row, w_f, first, last, moved, 0, -gamma * unit)
 
@@ -67,7 +81,7 @@ def _score_member(side: Any, m: int, s: int, a: int, weights: Any, z: Any) -> tu
 
 
 @inner
-def _variable_scores(g: Any, dual: Any, room: Any, m: int, v: int, first: int, rho: float) -> None:
+def _variable_scores(g: Any, dual: Any, room: Any, m: int, v: int, first: int, rho: float, held: Any) -> None:
     """theta_i = loss + w.phi_i + sum_c delta_ci, into value."""
     variable, incident, blocks, scores, mu = g.variables[v], g.incident, g.variable_block, g.variable_scores, dual.mu
     value, delta, z, kind = room.value, room.delta, room.z, g.variable_kinds[variable.template]
@@ -77,7 +91,17 @@ def _variable_scores(g: Any, dual: Any, room: Any, m: int, v: int, first: int, r
         delta[k] = -degree * mu[here + k]
     for e in range(edge, edge + degree):
         tab = g.examples[m].tables + incident[e].table
-        slot_sum(dual.table, tab, incident[e].outer, size, incident[e].stride, delta, 0)
+        if incident[e].stride > 0:
+            slot_sum(dual.table, tab, incident[e].outer, size, incident[e].stride, delta, 0)
+    if held is not None:
+        s, inside = g.examples[m].structure, dual.inside
+        for e in range(edge, edge + degree):
+            c = g.structures[s].factors + incident[e].factor
+            for r in range(held.first[s], held.first[s + 1]):
+                if held.factors[r].factor == incident[e].factor:
+                    at = held.start[m].state + held.factors[r].state + incident[e].delta - g.factors[c].delta
+                    for k in range(size):
+                        delta[k] += inside[at + k]
     for k in range(size):
         b = blocks[start + k]
         learned = z[b - first] if b >= 0 else 0.0

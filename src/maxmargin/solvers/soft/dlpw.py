@@ -12,7 +12,11 @@ and the t-th visit, of example m, is
     delta_.i <- argmin g over all messages to i, for each variable i in turn (a star update, `message_rounds` times):
                 h_c(k) = max_{y: y_i = k} theta_c(y) + delta_ci(k),   delta_ci = h_c - (theta_i's own + sum_c h_c) / (1 + #c)
     mu       <- the best state of each theta_i and theta_c, as an indicator
-    w        <- (1 - lam eta) w - eta weight_m (E_mu phi - phi(truth)),         eta = 1 / (lam (t + t0))
+    w        <- (1 - lam eta) w - eta weight_m (E_mu phi - phi(truth)),         eta = step / (t + t0)
+
+With step = 1/lam, the default, that is the rule for strongly convex functions. The papers try several and show the best. Any
+positive number converges, since steps vanish and their sum does not, and so does one that changes within bounds: "adaptive"
+raises it while g falls from check to check at the last weights, and cuts it when g has risen.
 
 Smooth, every max above is a soft-max, eps log sum exp(./eps): the star update keeps its form and makes the marginals of the
 variable and its factors agree, mu are the marginals exp(theta/eps) / sum, and g_eps, jointly convex and differentiable, is
@@ -54,6 +58,11 @@ from maxmargin.solvers.soft.state import BoundRules, Room
 
 #: Rounds of descent on the messages at a check.
 _POLISH = 2
+#: What an adaptive step is multiplied by where the objective has fallen and where it has risen, and how far from 1/lam it may go.
+_LONGER, _SHORTER, _FARTHEST = 1.5, 0.4, 100.0
+#: The weights are written out anew when their scale is less than this: their average is a difference of numbers that are this much
+#: larger than they are.
+_SMALL = 1e-6
 
 
 class Point(Struct):
@@ -69,6 +78,8 @@ class Rules(Struct):
 
     lam: float
     t0: float
+    #: lam times the step.
+    shrink: float
     #: The temperature, or 0; and rounds of message updates.
     eps: float
     rounds: int
@@ -91,6 +102,9 @@ class DLPWState(DualState):
     average_f: NDArray[np.float64]
     point: Point
     n_steps: int = field(default=0, kw_only=True)
+    #: lam times the step, which an adaptive one changes; and g at the last weights of the last check.
+    shrink: float = field(default=1.0, kw_only=True)
+    last: float = field(default=math.inf, kw_only=True)
 
     @property
     def nbytes(self) -> int:
@@ -108,7 +122,9 @@ class DLPW(Solver):
     message_rounds : int
         Rounds of message updates over an example's variables per visit.
     step0 : "auto" or float
-        About the first step on the weights: the t-th is 1 / (lam (t + t0)) with t0 = C / step0, or 1 if that is less.
+        About the first step on the weights: the t-th is step / (t + t0) with t0 = step / step0, but at least 1 and step / C.
+    step : "auto", "adaptive" or float
+        How large steps are: "auto" is C, "adaptive" follows the objective, from C / 100 to 100 C.
     """
 
     name = "dlpw"
@@ -118,10 +134,17 @@ class DLPW(Solver):
     paper = "Meshi, Sontag, Jaakkola and Globerson 2010; Hazan and Urtasun 2010"
     portable = True
 
-    def __init__(self, smoothing: float | None = None, message_rounds: int = 1, step0: float | str = "auto") -> None:
+    def __init__(
+        self,
+        smoothing: float | None = None,
+        message_rounds: int = 1,
+        step0: float | str = "auto",
+        step: float | str = "auto",
+    ) -> None:
         self.smoothing = smoothing
         self.message_rounds = message_rounds
         self.step0 = step0
+        self.step = step
 
     def make_run(self, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> DLPWRun:
         """What does the work."""
@@ -139,6 +162,8 @@ class DLPW(Solver):
             raise OptionError(f"message_rounds={self.message_rounds!r} is not possible; use a whole number above 0.")
         if self.step0 != "auto" and not _is_positive(self.step0):
             raise OptionError(f'step0={self.step0!r} is not possible; use "auto" or a finite number above 0.')
+        if self.step not in ("auto", "adaptive") and not _is_positive(self.step):
+            raise OptionError(f'step={self.step!r} is not possible; use "auto", "adaptive" or a finite number above 0.')
         if getattr(problem, "has_structured", False):
             raise OptionError(str(problem.refuse_structured(self.name)))
 
@@ -165,7 +190,7 @@ class DLPWRun(DualRun[DLPWState]):
         self.starts = offsets(np.diff(running[self.g.structures.factors])[problem.structure_of])
         self.only_pairs = has_only_pairs(self.g)
         self.step0 = self.first_step() if isinstance(solver.step0, str) else float(solver.step0)
-        self.t0 = max(1.0, 1.0 / (lam * self.step0))
+        self.first_shrink = 1.0 if isinstance(solver.step, str) else lam * float(solver.step)
 
     # -------------------------------------------------------------------------------------------- the start
 
@@ -173,7 +198,7 @@ class DLPWRun(DualRun[DLPWState]):
         """No messages and no weights, or those of an earlier run."""
         p = self.problem
         point = Point(*map(np.zeros, (self.starts[-1], p.example_states[-1], p.example_tables[-1])))
-        now = DLPWState(**DLPWState.zeros(p), point=point)
+        now = DLPWState(**DLPWState.zeros(p), point=point, shrink=self.first_shrink)
         now.point.mu[p.state_starts() + p.labels] = 1.0
         now.point.table[joint_states_of(p.arrays, p.labels)] = 1.0
         if earlier is not None:
@@ -183,6 +208,8 @@ class DLPWRun(DualRun[DLPWState]):
                     "The earlier state belongs to a problem of another shape; start without it (warm_start=False)."
                 )
             now.point.delta[:], now.n_steps = earlier.point.delta, earlier.n_steps
+            if self.solver.step == "adaptive":
+                now.shrink = earlier.shrink
             for to_v, to_f in ((now.w_v, now.w_f), (now.average_v, now.average_f)):
                 to_v[:], to_f[:] = earlier.best_v, earlier.best_f
         # Compiled before the clock starts: called with nothing to do.
@@ -217,7 +244,10 @@ class DLPWRun(DualRun[DLPWState]):
     def rules(self, now: DLPWState) -> Rules:
         """How examples are visited in this pass."""
         rounds, newest = int(self.solver.message_rounds), 2.0 / (now.n_passes + 2.0)
-        return Rules(self.lam, self.t0, self.smoothing, rounds, self.only_pairs, now.n_steps, newest, self.starts)
+        t0 = max(1.0, now.shrink, now.shrink / (self.lam * self.step0))
+        return Rules(
+            self.lam, t0, now.shrink, self.smoothing, rounds, self.only_pairs, now.n_steps, newest, self.starts
+        )  # fmt: skip
 
     def visit(self, now: DLPWState, order: NDArray[np.int64]) -> None:
         """Visit the examples in order."""
@@ -239,6 +269,9 @@ class DLPWRun(DualRun[DLPWState]):
         linear = dual_point(self.batch, now.point, BoundRules(self.lam, 1.0, False), self.room, d_v, d_f)
         self.raise_dual(now, linear, d_v, d_f)
         if not off_schedule:
+            if self.solver.step == "adaptive":
+                longer = now.shrink * (_LONGER if last < now.last else _SHORTER)
+                now.shrink, now.last = min(max(longer, 1.0 / _FARTHEST), _FARTHEST), last
             now.next_check = now.n_passes + max(1, now.n_passes // 5)
         now.monitor_seconds += jit.clock() - clock
         now.write_line(last=last, average=average)
@@ -263,8 +296,8 @@ class DLPWRun(DualRun[DLPWState]):
         return self.problem.flat_weights(now.best_v, now.best_f)
 
     def options(self, now: DLPWState) -> dict[str, Any]:
-        """The first step, as chosen."""
-        return {"first_step": self.step0}
+        """The first step, as chosen, and the step as it ended."""
+        return {"first_step": self.step0, "final_step": now.shrink / self.lam}
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
@@ -275,7 +308,7 @@ def _visit(
     batch: Any, w_v: Any, w_f: Any, average_v: Any, average_f: Any, point: Any, order: Any, rules: Any, room: Any
 ) -> None:
     """Visit the examples in `order`: messages, then a step on the weights."""
-    g, starts, weight, t0 = batch.graphs, rules.starts, batch.graphs.weight, rules.t0
+    g, starts, weight, t0, shrink = batch.graphs, rules.starts, batch.graphs.weight, rules.t0, rules.shrink
     theta_v, theta_f, z, own, delta, moved = room.theta_v, room.theta_f, room.z, room.delta, point.delta, room.moved
     # The truth is off the marginals already.
     nothing = np.zeros(max(len(theta_v), len(theta_f)))
@@ -292,8 +325,8 @@ def _visit(
             message_round(g, room, m, rules.eps, rules.only_pairs)
         delta[starts[m] : starts[m + 1]] = own[: starts[m + 1] - starts[m]]
         _to_marginals(g, point, room, m, rules.eps, rules.newest)
-        scale *= 1.0 - 1.0 / (t0 + t)
-        unit = weight[m] / (rules.lam * (t0 + t) * scale)
+        scale *= 1.0 - shrink / (t0 + t)
+        unit = weight[m] * shrink / (rules.lam * (t0 + t) * scale)
         side_of_marginals(batch.variables, m, g.examples[m].structure, theta_v, nothing, moved)
         side_of_marginals(batch.factors, m, g.examples[m].structure, theta_f, nothing, moved)
         add_example(batch, m, moved, unit, w_v, w_f)
@@ -301,6 +334,15 @@ def _visit(
         moved[:] = 0.0
         share *= 1.0 - 2.0 / (t + 2.0)
         back += 2.0 / (t + 2.0) * scale / share
+        if scale < _SMALL:
+            _write_out(w_v, w_f, average_v, average_f, scale, share, back)
+            scale, share, back = 1.0, 1.0, 0.0
+    _write_out(w_v, w_f, average_v, average_f, scale, share, back)
+
+
+@inner
+def _write_out(w_v: Any, w_f: Any, average_v: Any, average_f: Any, scale: float, share: float, back: float) -> None:
+    """The weights and their average in the place of v and u."""
     for w, average in ((w_v, average_v), (w_f, average_f)):
         for i in range(w.shape[0]):
             for b in range(w.shape[1]):

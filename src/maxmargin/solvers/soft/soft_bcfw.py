@@ -173,11 +173,6 @@ class SoftBCFW(Solver):
             raise OptionError(
                 f"smoothing={self.smoothing!r} is not possible; use a finite number that is not negative."
             )
-        if self.blocks == "random" and getattr(problem, "has_structured", False):
-            raise OptionError(
-                f'blocks="random" takes factors with tables only, and this problem has structured ones; use blocks="examples". '
-                f"{problem.refuse_structured(self.name)}"
-            )
         if self.blocks == "random" and self.smoothing:
             raise OptionError('blocks="random" is Algorithm 1 of the paper, without smoothing; set smoothing=0.')
         if isinstance(self.sweeps, bool) or not isinstance(self.sweeps, int | np.integer) or self.sweeps < 1:
@@ -337,7 +332,8 @@ class SoftRun(ProximalRun[SoftState]):
         blocks_before = self.problem.example_variables + self.problem.example_factors
         chosen = np.searchsorted(blocks_before, blocks, side="right") - 1
         places = blocks - blocks_before[chosen]
-        random_blocks(self.batch, now.w_v, now.w_f, now.point, chosen, places, self.step_lam, now.rho, self.room)
+        rules = Rules(self.step_lam, now.rho, 0.0, 1, 1, False, False)
+        random_blocks(self.batch, now.w_v, now.w_f, now.point, chosen, places, rules, self.room, *self.structured)
 
     def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
         """Visit the examples in order."""

@@ -14,7 +14,8 @@ where dF adds up the parameters that share a block of weights. y is the factor's
 few labelings that have mass are remembered (`atoms` and their `mass`), and the rest of the distribution counts as one more:
 its mean is what is left of F_c and mu_c when the atoms are taken away. So an atom that has to make room is simply forgotten. With
 nothing remembered these are plain Frank-Wolfe steps, which crawl: on 60 random problems (tests/solvers/soft/test_structured.py)
-a gap of 1e-4 takes them 130 passes in the median and more than 20,000 at worst; with eight atoms, 39 and 336.
+a gap of 1e-4 takes them 130 passes in the median and more than 20,000 at worst; with eight atoms, 39 and 336. (As Algorithm 1 of
+the paper they are there all the same, `frank_wolfe_step`: s is then the whole distribution, whose mass is 1.)
 To 1 % of a large problem (1000 examples, a budget over 30 labels) the two take equally long.
 
 The labelings of a structured factor are those that the factor and its variables allow: a state that its variable forbids has
@@ -266,6 +267,61 @@ def _improve(batch: Any, held: Any, dual: Any, rules: Any, room: Any, m: int, r:
             mass[number, worst] = mass[number, worst] - step if step < most else 0.0
         _remember(dual, number, atom, kinds[t].arity, labels, step)
     return gap
+
+
+@inner
+def frank_wolfe_step(
+    batch: Any, held: Any, dual: Any, rules: Any, room: Any, m: int, r: int, first: int, own: float
+) -> float:
+    """Move a structured factor towards its best labeling; returns how far, with the change of its blocks, from `first`, in `moved`.
+
+    The scores of its blocks are in z[0:].
+    """
+    g, side, start, row, own_room = batch.graphs, batch.factors, held.start, held.factors[r], room.structured
+    kinds, slots, blocks, table, inside, mass, moved = (
+        side.kinds, g.slots, side.block, dual.table, dual.inside, dual.mass, room.moved,
+    )  # fmt: skip
+    labels, unary, d_f, d_mu, theta = own_room.labels, own_room.unary, own_room.d_f, own_room.d_mu, room.value
+    factor = side.members[g.structures[g.examples[m].structure].factors + row.factor]
+    t, tab, here = factor.template, g.examples[m].tables + factor.table, start[m].state + row.state
+    number, atom = start[m].number + row.number, ATOMS * (start[m].scope + row.scope)
+    begin, size, arity, slot0 = kinds[t].start, kinds[t].entries, kinds[t].arity, kinds[t].slots
+    n_inside = slots[slot0 + arity - 1].delta + slots[slot0 + arity - 1].states
+    _read_scores(batch, held, dual, rules, room, m, r, -first, False)
+    ascent = structured_max(t, kinds, slots, g.structured, unary, theta, 0, labels, own_room.work, own_room.order)
+    structured_statistics(t, kinds, slots, g.structured, labels, d_f, 0)
+    for p in range(size):
+        if table[tab + p] != 0.0:
+            ascent -= theta[p] * table[tab + p]
+        if blocks[begin + p] >= 0:
+            moved[blocks[begin + p] - first] = 0.0
+    for i in range(n_inside):
+        if inside[here + i] != 0.0:
+            ascent -= unary[i] * inside[here + i]
+        d_mu[i] = -inside[here + i]
+    if ascent <= 0.0:
+        return 0.0
+    for j in range(arity):
+        d_mu[slots[slot0 + j].delta + labels[j]] += 1.0
+    for p in range(size):
+        d_f[p] -= table[tab + p]
+        if blocks[begin + p] >= 0:
+            moved[blocks[begin + p] - first] += d_f[p]
+    curvature = 0.0
+    for p in range(size):
+        if blocks[begin + p] >= 0:
+            curvature += own * d_f[p] * moved[blocks[begin + p] - first]
+    for i in range(n_inside):
+        curvature += d_mu[i] * d_mu[i] / rules.rho
+    gamma = min(1.0, ascent / curvature) if curvature > 0.0 else 1.0
+    for p in range(size):
+        table[tab + p] += gamma * d_f[p]
+    for i in range(n_inside):
+        inside[here + i] += gamma * d_mu[i]
+    for a in range(ATOMS):
+        mass[number, a] *= 1.0 - gamma
+    _remember(dual, number, atom, arity, labels, gamma)
+    return gamma
 
 
 @inner
