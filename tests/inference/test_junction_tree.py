@@ -11,8 +11,9 @@ from scipy.special import logsumexp
 
 from maxmargin.errors import DataError, OptionError, TooLargeError
 from maxmargin.inference import Engine, Exhaustive, Trees
+from maxmargin.inference.clique_tables import Room, clique_trees, needs_of, table_dimensions
 from maxmargin.inference.elimination import OverError, clique_tree, eliminate, missing_edges
-from maxmargin.inference.junction_tree import JunctionTree, _dimensions, _memory, _room, _tree
+from maxmargin.inference.junction_tree import JunctionTree, _memory
 from maxmargin.problems import FactorGraphs, Features, Scores, Structure, Template, structured
 from reference import enumeration
 from reference.random_problems import random_problem
@@ -308,15 +309,15 @@ def test_entries_of_known_graphs():
     # A complete graph: one clique, and an empty separator twice.
     graphs = batch([chain, ([2, 3, 4], complete(3)), ([2, 3, 4], [])], [1, 0, 2])
     np.testing.assert_array_equal(JunctionTree().entries(graphs), [24 + 2, 4 * 9 + 3 * 3 + 1 + 3, 9 + 3 + 1])
-    assert [len(one) for one in _room(graphs)][:3] == [36, 10, 3]
-    assert [len(one) for one in _room(graphs.take([0, 2]))][:3] == [24, 3, 1]
+    assert [len(one) for one in Room.of(needs_of(graphs))][:3] == [36, 10, 3]
+    assert [len(one) for one in Room.of(needs_of(graphs.take([0, 2])))][:3] == [24, 3, 1]
 
 
 def test_dimensions_are_few():
     # Kernels count in at most 60 dimensions, so those of one step must not be among them.
-    assert _dimensions(list(range(200)), list(range(0, 200, 2)), [1] * 200) == [(1, 0), (1, 0)]
-    assert _dimensions([4, 0, 3, 1, 2], [2, 4, 3], [5, 1, 2, 3, 7]) == [(7, 3), (5, 0), (3, 1), (2, 21)]
-    assert _dimensions([0, 1, 2, 3], [1, 2], [2, 3, 4, 5]) == [(2, 0), (12, 1), (5, 0)]
+    assert table_dimensions(list(range(200)), list(range(0, 200, 2)), [1] * 200) == [(1, 0), (1, 0)]
+    assert table_dimensions([4, 0, 3, 1, 2], [2, 4, 3], [5, 1, 2, 3, 7]) == [(7, 3), (5, 0), (3, 1), (2, 21)]
+    assert table_dimensions([0, 1, 2, 3], [1, 2], [2, 3, 4, 5]) == [(2, 0), (12, 1), (5, 0)]
 
 
 @pytest.mark.parametrize("fill_first", [True, False])
@@ -587,8 +588,8 @@ def test_answers_repeat():
 
 def test_subsets_share_the_tree_and_it_dies_with_the_batch():
     graphs = batch([([2] * 3, cycle(3)), ([2] * 4, cycle(4))])
-    assert _tree(graphs) is _tree(graphs.take([1]))
-    cache = next(cell.cell_contents for cell in _tree.__closure__ if isinstance(cell.cell_contents, dict))
+    assert clique_trees(graphs) is clique_trees(graphs.take([1]))
+    cache = next(cell.cell_contents for cell in clique_trees.__closure__ if isinstance(cell.cell_contents, dict))
     key = id(graphs.arrays.structures)
     assert key in cache
     del graphs
