@@ -601,3 +601,40 @@ def test_it_is_an_engine():
     assert isinstance(JunctionTree(), Engine)
     assert (JunctionTree.name, JunctionTree.exact) == ("junction_tree", True)
     assert JunctionTree(limit=np.int64(5)).limit == 5
+
+
+# ------------------------------------------------------------------------------------------------- chains of order 2
+
+
+def best_of_second_order(unary, pairs, triples):
+    """The best score of a chain, by a programme over pairs of neighbouring tags in NumPy."""
+    if len(unary) == 1:
+        return unary[0].max()
+    best = unary[0][:, None] + unary[1] + pairs[0]
+    for t in range(2, len(unary)):
+        best = (best[:, :, None] + triples[t - 2]).max(axis=0) + pairs[t - 1] + unary[t]
+    return best.max()
+
+
+@pytest.mark.parametrize("n_tags", [1, 2, 3, 4, 5, 6, 7, 8, 9, 13])
+def test_chains_of_order_two_equal_a_programme_over_pairs(n_tags):
+    rng = np.random.default_rng(n_tags)
+    lengths, shapes = [1, 2, 3, 4, 9, 2], []
+    for n in lengths:
+        # Scopes in the chain's order are read where they stand; others, and a second triple, are added up.
+        turned = [(2, 1, 0), (0, 1, 2)] if n == 4 else []
+        scopes = [*((t, t + 1) for t in range(n - 1)), *((t, t + 1, t + 2) for t in range(n - 2)), *turned]
+        shapes.append(([n_tags] * n, scopes))
+    graphs = batch(shapes)
+    scores = normal_scores(rng, graphs)
+    scores.factors[rng.random(len(scores.factors)) < 0.2 * (n_tags > 3)] = -np.inf
+    expected = []
+    for m, n in enumerate(lengths):
+        unary = scores.variables[graphs.example_states[m] : graphs.example_states[m + 1]].reshape(n, n_tags)
+        table = scores.factors[graphs.example_tables[m] : graphs.example_tables[m + 1]]
+        pairs = table[: (n - 1) * n_tags**2].reshape(n - 1, n_tags, n_tags)
+        triples = table[(n - 1) * n_tags**2 :].reshape(-1, n_tags, n_tags, n_tags).copy()
+        if n == 4:
+            triples[0] += triples[2].transpose(2, 1, 0) + triples[3]
+        expected.append(best_of_second_order(unary, pairs, triples))
+    check_map(graphs, scores, np.array(expected))

@@ -28,13 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin import jit
-from maxmargin.inference import Engine, batches
+from maxmargin.inference import Engine
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.conditionals import fit_temperature
 from maxmargin.problems.features import KernelBlocks
 from maxmargin.solvers.core.result import Result, Status
 from maxmargin.solvers.core.sampling import seed_of
+from maxmargin.solvers.oracles.prediction import predict
 
 #: Exponents of 10 of the path, in units of the problem's scale: where it begins, the step, where it ends, and how far it goes
 #: below where it began if that was the best.
@@ -169,7 +170,7 @@ def held_out_loss(
 
         def losses(w: NDArray[np.float64]) -> NDArray[np.float64]:
             assert engine is not None
-            return part.labeling_losses(batches.predict(part, w, engine, n_jobs).labels)
+            return part.labeling_losses(predict(part, w, engine, n_jobs).labels)
     else:
         weight = problem.weight[examples]
 

@@ -310,38 +310,53 @@ def copy_plane(given: Any, k: int, index: Any, value: Any, begin: int) -> tuple[
     return n, given.ell[k]
 
 
-def _plane_by_trees(
-    oracle: Any, batch: Any, work: Any, k: int, m: int, index: Any, value: Any, begin: int
-) -> tuple[int, float]:
-    if len(oracle.given.ell) > 0:
-        return copy_plane(oracle.given, k, index, value, begin)  # type: ignore[no-any-return]
+def _labels_by_trees(oracle: Any, batch: Any, work: Any, m: int) -> None:
     z, theta_v, theta_f, labels, room = work.z, work.theta_v, work.theta_f, work.labels, work.room
     s = batch.graphs.examples[m].structure
+    variable_tables(batch, m, z, theta_v)
     if oracle.direct:
-        variable_tables(batch, m, z, theta_v)
         trees.max_product_one(oracle.schedule, room, s, theta_v, 0, z, batch.factors.at, labels, 0)
     else:
-        fill_tables(batch, m, z, theta_v, theta_f)
+        side_tables(batch.factors, m, s, z, theta_f)
         trees.max_product_one(oracle.schedule, room, s, theta_v, 0, theta_f, 0, labels, 0)
-    return plane_of_labels(batch, m, labels, 0, work.tally, work.touched, index, value, begin)  # type: ignore[no-any-return]
 
 
-def _plane_by_cliques(
-    oracle: Any, batch: Any, work: Any, k: int, m: int, index: Any, value: Any, begin: int
-) -> tuple[int, float]:
-    if len(oracle.given.ell) > 0:
-        return copy_plane(oracle.given, k, index, value, begin)  # type: ignore[no-any-return]
+def _labels_by_cliques(oracle: Any, batch: Any, work: Any, m: int) -> None:
     z, theta_v, labels, room, scores = work.z, work.theta_v, work.labels, work.room, work.room.scores
     s, half = batch.graphs.examples[m].structure, batch.factors.at
     variable_tables(batch, m, z, theta_v)
     if len(oracle.filled) == 0:
         junction_tree.max_product_one(oracle.trees, room, s, theta_v, 0, z, half, labels, 0)
     else:
-        for k in range(statistics_end(batch.factors, s)):
-            scores[k] = z[half + k]
+        for i in range(statistics_end(batch.factors, s)):
+            scores[i] = z[half + i]
         side_tables(batch.factors, m, s, z, scores[half:], oracle.filled)
         junction_tree.max_product_one(oracle.trees, room, s, theta_v, 0, scores, 0, labels, 0)
-    return plane_of_labels(batch, m, labels, 0, work.tally, work.touched, index, value, begin)  # type: ignore[no-any-return]
+
+
+def best_labels(oracle: Any, batch: Any, work: Any, m: int) -> None:
+    """Write the best labeling of example m at work.z, by a `TreeOracle` or a `CliqueOracle`, into work.labels.
+
+    The scores of its variables, with their losses, are left in work.theta_v.
+    """
+    _LABELERS[type(oracle)](oracle, batch, work, m)
+
+
+@inner_overload(best_labels)
+def _compiled_best_labels(oracle: Any, batch: Any, work: Any, m: int) -> Any:
+    return _LABELERS[oracle.instance_class]
+
+
+_LABELERS: dict[Any, Any] = {TreeOracle: _labels_by_trees, CliqueOracle: _labels_by_cliques}
+
+
+def _plane_of_best(
+    oracle: Any, batch: Any, work: Any, k: int, m: int, index: Any, value: Any, begin: int
+) -> tuple[int, float]:
+    if len(oracle.given.ell) > 0:
+        return copy_plane(oracle.given, k, index, value, begin)  # type: ignore[no-any-return]
+    best_labels(oracle, batch, work, m)
+    return plane_of_labels(batch, m, work.labels, 0, work.tally, work.touched, index, value, begin)  # type: ignore[no-any-return]
 
 
 def _plane_by_cuts(
@@ -387,5 +402,5 @@ def _compiled_find_plane(oracle: Any, batch: Any, work: Any, k: int, m: int, ind
 
 
 _FINDERS: dict[Any, Any] = {
-    TreeOracle: _plane_by_trees, CliqueOracle: _plane_by_cliques, CutOracle: _plane_by_cuts, Given: _plane_given,
+    TreeOracle: _plane_of_best, CliqueOracle: _plane_of_best, CutOracle: _plane_by_cuts, Given: _plane_given,
 }  # fmt: skip
