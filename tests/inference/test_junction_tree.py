@@ -11,8 +11,9 @@ from scipy.special import logsumexp
 
 from maxmargin.errors import DataError, OptionError, TooLargeError
 from maxmargin.inference import Engine, Exhaustive, Trees
+from maxmargin.inference.clique_tables import Room, clique_trees, needs_of, table_dimensions
 from maxmargin.inference.elimination import OverError, clique_tree, eliminate, missing_edges
-from maxmargin.inference.junction_tree import JunctionTree, _dimensions, _memory, _room, _tree
+from maxmargin.inference.junction_tree import JunctionTree, _memory
 from maxmargin.problems import FactorGraphs, Features, Scores, Structure, Template, structured
 from reference import enumeration
 from reference.random_problems import random_problem
@@ -308,15 +309,15 @@ def test_entries_of_known_graphs():
     # A complete graph: one clique, and an empty separator twice.
     graphs = batch([chain, ([2, 3, 4], complete(3)), ([2, 3, 4], [])], [1, 0, 2])
     np.testing.assert_array_equal(JunctionTree().entries(graphs), [24 + 2, 4 * 9 + 3 * 3 + 1 + 3, 9 + 3 + 1])
-    assert [len(one) for one in _room(graphs)][:3] == [36, 10, 3]
-    assert [len(one) for one in _room(graphs.take([0, 2]))][:3] == [24, 3, 1]
+    assert [len(one) for one in Room.of(needs_of(graphs))][:3] == [36, 10, 3]
+    assert [len(one) for one in Room.of(needs_of(graphs.take([0, 2])))][:3] == [24, 3, 1]
 
 
 def test_dimensions_are_few():
     # Kernels count in at most 60 dimensions, so those of one step must not be among them.
-    assert _dimensions(list(range(200)), list(range(0, 200, 2)), [1] * 200) == [(1, 0), (1, 0)]
-    assert _dimensions([4, 0, 3, 1, 2], [2, 4, 3], [5, 1, 2, 3, 7]) == [(7, 3), (5, 0), (3, 1), (2, 21)]
-    assert _dimensions([0, 1, 2, 3], [1, 2], [2, 3, 4, 5]) == [(2, 0), (12, 1), (5, 0)]
+    assert table_dimensions(list(range(200)), list(range(0, 200, 2)), [1] * 200) == [(1, 0), (1, 0)]
+    assert table_dimensions([4, 0, 3, 1, 2], [2, 4, 3], [5, 1, 2, 3, 7]) == [(7, 3), (5, 0), (3, 1), (2, 21)]
+    assert table_dimensions([0, 1, 2, 3], [1, 2], [2, 3, 4, 5]) == [(2, 0), (12, 1), (5, 0)]
 
 
 @pytest.mark.parametrize("fill_first", [True, False])
@@ -587,8 +588,8 @@ def test_answers_repeat():
 
 def test_subsets_share_the_tree_and_it_dies_with_the_batch():
     graphs = batch([([2] * 3, cycle(3)), ([2] * 4, cycle(4))])
-    assert _tree(graphs) is _tree(graphs.take([1]))
-    cache = next(cell.cell_contents for cell in _tree.__closure__ if isinstance(cell.cell_contents, dict))
+    assert clique_trees(graphs) is clique_trees(graphs.take([1]))
+    cache = next(cell.cell_contents for cell in clique_trees.__closure__ if isinstance(cell.cell_contents, dict))
     key = id(graphs.arrays.structures)
     assert key in cache
     del graphs
@@ -600,3 +601,40 @@ def test_it_is_an_engine():
     assert isinstance(JunctionTree(), Engine)
     assert (JunctionTree.name, JunctionTree.exact) == ("junction_tree", True)
     assert JunctionTree(limit=np.int64(5)).limit == 5
+
+
+# ------------------------------------------------------------------------------------------------- chains of order 2
+
+
+def best_of_second_order(unary, pairs, triples):
+    """The best score of a chain, by a programme over pairs of neighbouring tags in NumPy."""
+    if len(unary) == 1:
+        return unary[0].max()
+    best = unary[0][:, None] + unary[1] + pairs[0]
+    for t in range(2, len(unary)):
+        best = (best[:, :, None] + triples[t - 2]).max(axis=0) + pairs[t - 1] + unary[t]
+    return best.max()
+
+
+@pytest.mark.parametrize("n_tags", [1, 2, 3, 4, 5, 6, 7, 8, 9, 13])
+def test_chains_of_order_two_equal_a_programme_over_pairs(n_tags):
+    rng = np.random.default_rng(n_tags)
+    lengths, shapes = [1, 2, 3, 4, 9, 2], []
+    for n in lengths:
+        # Scopes in the chain's order are read where they stand; others, and a second triple, are added up.
+        turned = [(2, 1, 0), (0, 1, 2)] if n == 4 else []
+        scopes = [*((t, t + 1) for t in range(n - 1)), *((t, t + 1, t + 2) for t in range(n - 2)), *turned]
+        shapes.append(([n_tags] * n, scopes))
+    graphs = batch(shapes)
+    scores = normal_scores(rng, graphs)
+    scores.factors[rng.random(len(scores.factors)) < 0.2 * (n_tags > 3)] = -np.inf
+    expected = []
+    for m, n in enumerate(lengths):
+        unary = scores.variables[graphs.example_states[m] : graphs.example_states[m + 1]].reshape(n, n_tags)
+        table = scores.factors[graphs.example_tables[m] : graphs.example_tables[m + 1]]
+        pairs = table[: (n - 1) * n_tags**2].reshape(n - 1, n_tags, n_tags)
+        triples = table[(n - 1) * n_tags**2 :].reshape(-1, n_tags, n_tags, n_tags).copy()
+        if n == 4:
+            triples[0] += triples[2].transpose(2, 1, 0) + triples[3]
+        expected.append(best_of_second_order(unary, pairs, triples))
+    check_map(graphs, scores, np.array(expected))

@@ -33,13 +33,14 @@ from numpy.typing import NDArray
 
 from maxmargin import jit
 from maxmargin.errors import OptionError
-from maxmargin.inference import Engine, batches
+from maxmargin.inference import Engine
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.conditionals import fit_temperature
 from maxmargin.problems.features import KernelBlocks
 from maxmargin.solvers.core.result import Result, Status
 from maxmargin.solvers.core.sampling import seed_of
+from maxmargin.solvers.oracles.prediction import predict
 
 #: Exponents of 10 of the path, in units of the problem's scale: where it begins, the step, where it ends, and how far it goes
 #: below where it began if that was the best.
@@ -183,7 +184,7 @@ def held_out_loss(
 
         def losses(w: NDArray[np.float64]) -> NDArray[np.float64]:
             assert engine is not None
-            found = batches.predict(part, w, engine, n_jobs)
+            found = predict(part, w, engine, n_jobs)
             lost = part.labeling_losses(found.labels)
             if getattr(engine, "rounding", None) != "fraction" or found.ambiguous is None or found.labels.max() > 1:
                 return lost

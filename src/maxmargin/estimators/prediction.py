@@ -19,6 +19,7 @@ from maxmargin.estimators.feature_space import prediction_weights
 from maxmargin.inference import MapResult, batches, top_k
 from maxmargin.inference.choice import choose_marginals
 from maxmargin.problems import FactorGraphs
+from maxmargin.solvers.oracles.prediction import predict
 
 
 class StructuredPredictor(StructuredEstimator):
@@ -116,7 +117,7 @@ class StructuredPredictor(StructuredEstimator):
     def _predict(self, X: Any) -> tuple[FactorGraphs, MapResult]:
         check_is_fitted(self)
         problem = self._new_problem(X)
-        return problem, batches.predict(problem, self._flat_weights(), self._engine(problem)[0], self.n_jobs)
+        return problem, predict(problem, self._flat_weights(), self._engine(problem)[0], self.n_jobs)
 
     def _present_found(self, found: MapResult, problem: FactorGraphs) -> Any:
         """Labels as the user knows them."""

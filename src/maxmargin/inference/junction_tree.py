@@ -10,7 +10,7 @@ Koller and Friedman, "Probabilistic Graphical Models", 2009, chapters 9 and 10.)
     max:  up_S(y_S) = max_{y_R} s_C(y_S, y_R)
     sum:  up_S(y_S) = T log sum_{y_R} exp(s_C(y_S, y_R) / T)
 
-On the way back, max-product reads off y_R given y_S, which is known by then. The way up of sum-product has left the
+On the way back, max-product finds y_R given y_S, which is known by then. The way up of sum-product has left the
 conditional p(y_R | y_S) in the clique's table, and the way back multiplies it by the parent's marginal,
 
     mu_C(y_S, y_R) = mu_S(y_S) p(y_R | y_S),      mu_S(y_S) = sum of the parent's mu over all but S
@@ -19,24 +19,19 @@ As in trees.py, no message is divided out, so forbidden states (-inf) cause no N
 The largest entry of each message is taken off it and counted apart: messages stay as small as the differences that
 they tell, so that little is rounded on large graphs and at low temperatures.
 
-Conventions
------------
-The variables of all tables stand in the order of elimination, in C order. So a clique's table has its residual first:
-it is a matrix with a *row* per y_R and a *column* per y_S, and loops along rows, which are long where tables are large,
-compile to vector instructions.
+Max-product keeps no tables of cliques. It first maximises over the first variable alone, whose links (clique_tables.py) are
+partial, and summed in a table without the last variable, or full. Often one full link has all variables of the clique in their
+order, as the factor over three tags in a chain; it is then read where it stands:
 
-A *link* is a smaller table inside a clique's: a variable's scores, a factor's, or a child's message. For each dimension
-of the clique's table it has a stride in the smaller one, 0 for variables that it does not know. Neighbouring dimensions
-that are walked as one are stored as one. The two last are loops and the others a counter, so there are no index maps.
+    rest(y_2 .. y_n) = without(y_2 .. y_n) + max_{y_1} full(y_1 .. y_n) + partial(y_1 .. y_n-1)
 
-The scores of a link that knows none of the first dimensions repeat along them. So a clique's table is built from the
-inside: links of the last dimensions are added to a *block*, the block is repeated along one more dimension, and so on.
-To collect marginals, the table is folded in the same way: most of the work is for the links of the first variable.
+The way back finds the best y_1 from the links' entries for the y_2 .. y_n that are known by then.
 
 Complexity
 ----------
-Time is a few operations per entry of a clique's table and link. Memory is the tables of one example at a time,
-float64: its cliques, its separators, and the largest separator once more for sums. ``limit`` bounds their entries.
+Time is a few operations per entry of a clique's table and link, one for most of them in max-product on chains. Memory is the tables
+of one example at a time, float64: its cliques, its separators, and the largest separator once more for sums. ``limit`` bounds their
+entries. Max-product needs the largest clique only.
 """
 
 from __future__ import annotations
@@ -48,73 +43,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError, TooLargeError
+from maxmargin.inference.clique_tables import OF_FACTOR, OF_VARIABLE, MaxRoom, Room, Tree, clique_trees, needs_of
 from maxmargin.inference.contract import (
     MapResult,
     Marginals,
     check_numbers,
     check_temperature,
     exact_result,
-    once_per_structures,
     raise_infeasible,
 )
-from maxmargin.inference.elimination import (
-    MOST_ENTRIES,
-    Clique,
-    Elimination,
-    elimination_of,
-    eliminations,
-    states_of,
-    table_entries,
-    table_size,
-)
-from maxmargin.jit import Struct, inner, kernel, record_type
+from maxmargin.inference.elimination import MOST_ENTRIES, Elimination, elimination_of, eliminations, table_entries
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-
-#: A clique (one more than there are; the last holds the ends): table in the example's room, rows, columns, message in the example's
-#: room, first member, first member of the separator, first link.
-CLIQUE = record_type("table", "rows", "columns", "message", "member", "separator", "link")
-#: The variable, its number of states; the residual's first.
-MEMBER = record_type("variable", "states")
-#: What the smaller table is, where it begins in the example (or in the room for messages), its size, the size of the block, its
-#: first and last row of `dimensions`. Links are sorted by size of the block.
-LINK = record_type("kind", "at", "entries", "block", "first", "last")
-OF_VARIABLE, OF_FACTOR, OF_MESSAGE = range(3)
-#: How many steps, and how far each goes in the smaller table.
-DIMENSION = record_type("steps", "stride")
-#: Entries of all clique tables, of all messages, of the largest message.
-NEED = record_type("tables", "messages", "message")
-
-# A table of at most that many entries has at most as many dimensions of two steps or more.
-MOST_DIMENSIONS = 60
-
-
-class Tree(Struct):
-    """The clique trees of all structures, without scores."""
-
-    #: First clique of each structure, and the end of the last.
-    start: NDArray[np.int64]
-    cliques: Any
-    members: Any
-    links: Any
-    dimensions: Any
-    #: What an example of each structure needs.
-    needs: Any
-
-
-class Room(Struct):
-    """Room for the largest example of a batch."""
-
-    table: NDArray[np.float64]
-    message: NDArray[np.float64]
-    total: NDArray[np.float64]
-    #: A counter of the outer dimensions of a link; zeros between uses.
-    count: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, needs: Any) -> Room:
-        """Room for what some examples need."""
-        tables, messages, message = (int(needs[name].max()) for name in NEED.names or ())
-        return cls(np.empty(tables), np.empty(messages), np.empty(message), np.zeros(MOST_DIMENSIONS, np.int64))
 
 
 class JunctionTree:
@@ -128,6 +68,10 @@ class JunctionTree:
 
     name = "junction_tree"
     exact = True
+
+    def plan(self, graphs: FactorGraphs) -> Tree:
+        """The clique trees, by which compiled loops ask about one example."""
+        return clique_trees(graphs)
 
     def __init__(self, limit: int = 2**24) -> None:
         if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or not 1 <= limit <= MOST_ENTRIES:
@@ -165,7 +109,9 @@ class JunctionTree:
         """Find the best labeling of every example by max-product."""
         scores = self._check(graphs, scores)
         labels = np.empty(len(graphs.labels), np.int32)
-        failed = _max_product(graphs.arrays.examples, _tree(graphs), _room(graphs), *scores, labels)
+        needs = needs_of(graphs)
+        room = MaxRoom.of(needs.clique.max(), needs.messages.max())
+        failed = _max_product(graphs.arrays.examples, clique_trees(graphs), room, *scores, labels)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return exact_result(graphs, scores, labels)
@@ -175,7 +121,9 @@ class JunctionTree:
         temperature = check_temperature(temperature)
         scores = self._check(graphs, scores)
         out = Marginals(np.empty(len(scores.variables)), np.empty(len(scores.factors)), np.empty(graphs.n_examples))
-        failed = _sum_product(graphs.arrays.examples, _tree(graphs), _room(graphs), *scores, temperature, *out)
+        failed = _sum_product(
+            graphs.arrays.examples, clique_trees(graphs), Room.of(needs_of(graphs)), *scores, temperature, *out
+        )
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return out
@@ -197,116 +145,155 @@ def _memory(entries: int) -> str:
     return f"{size:.3g} {unit}"
 
 
-# ------------------------------------------------------------------------------------------------- flat arrays
-
-
-@once_per_structures
-def _tree(graphs: FactorGraphs) -> Tree:
-    a = graphs.arrays
-    start = [0]
-    needs: list[tuple[int, ...]] = []
-    cliques: list[tuple[int, ...]] = []
-    members: list[tuple[int, int]] = []
-    links: list[tuple[int, ...]] = []
-    dimensions: list[tuple[int, int]] = []
-    for s, (structure, found) in enumerate(zip(graphs.structures, eliminations(graphs), strict=True)):
-        tables = messages = largest = 0
-        # A batch may share structures with one that this engine refuses.
-        if found.cliques and found.entries <= MOST_ENTRIES:
-            n_states = states_of(graphs, structure)
-            state = a.variables[a.structures[s].variables : a.structures[s + 1].variables].table.tolist()
-            table = a.factors[a.structures[s].factors : a.structures[s + 1].factors].table.tolist()
-            inside: list[list[tuple[int, int, list[int]]]] = [[] for _ in found.cliques]
-            small = [(OF_VARIABLE, at, [v]) for v, at in enumerate(state)]
-            small += [(OF_FACTOR, at, scope) for scope, at in zip(structure.scope_lists(), table, strict=True)]
-            for c, one in zip(_homes(found.cliques, n_states, [one[2] for one in small]), small, strict=True):
-                inside[c].append(one)
-            for clique, own in zip(found.cliques, inside, strict=True):
-                both = clique.residual + clique.separator
-                rows, columns = table_size(clique.residual, n_states), table_size(clique.separator, n_states)
-                at_separator = len(members) + len(clique.residual)
-                cliques.append((tables, rows, columns, messages, len(members), at_separator, len(links)))
-                members += [(v, n_states[v]) for v in both]
-                depth = {v: i for i, v in enumerate(both)}
-                for first, (kind, at, scope) in sorted(
-                    ((min(depth[v] for v in one[2]), one) for one in own), key=lambda pair: -pair[0]
-                ):
-                    loops, block = _dimensions(both[first:], scope, n_states), table_size(both[first:], n_states)
-                    end = len(dimensions) + len(loops)
-                    links.append((kind, at, table_size(scope, n_states), block, len(dimensions), end))
-                    dimensions += loops
-                if clique.separator:
-                    inside[clique.parent].append((OF_MESSAGE, messages, clique.separator))
-                tables, messages, largest = tables + rows * columns, messages + columns, max(largest, columns)
-        start.append(len(cliques))
-        needs.append((tables, messages, largest))
-    cliques.append((0, 0, 0, 0, len(members), len(members), len(links)))
-    tables_of = ((CLIQUE, cliques), (MEMBER, members), (LINK, links), (DIMENSION, dimensions), (NEED, needs))
-    return Tree(np.array(start, np.int64), *(np.array(rows, kind).view(np.recarray) for kind, rows in tables_of))
-
-
-def _homes(cliques: list[Clique], n_states: list[int], scopes: list[list[int]]) -> list[int]:
-    """For each scope, the clique of the smallest table that holds it."""
-    members = [{*one.residual, *one.separator} for one in cliques]
-    holders: list[list[int]] = [[] for _ in n_states]
-    for c in sorted(range(len(cliques)), key=lambda c: table_size(members[c], n_states)):
-        for v in members[c]:
-            holders[v].append(c)
-    rarest = [min(scope, key=lambda v: len(holders[v])) for scope in scopes]
-    return [
-        next(c for c in holders[v] if members[c].issuperset(scope)) for v, scope in zip(rarest, scopes, strict=True)
-    ]
-
-
-def _dimensions(members: list[int], scope: list[int], n_states: list[int]) -> list[tuple[int, int]]:
-    """How the members' table is walked, outermost first, and how far each step goes in the table of the scope."""
-    stride, step = {}, 1
-    for v in reversed(scope):
-        stride[v], step = step, step * n_states[v]
-    loops: list[tuple[int, int]] = []
-    for v in members:
-        n, far = n_states[v], stride.get(v, 0)
-        if n == 1:
-            continue
-        if loops and loops[-1][1] == n * far:
-            loops[-1] = (loops[-1][0] * n, far)
-        else:
-            loops.append((n, far))
-    return [(1, 0)] * (2 - len(loops)) + loops
-
-
-def _room(graphs: FactorGraphs) -> Room:
-    return Room.of(_tree(graphs).needs[graphs.structure_of])
-
-
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
 @kernel
 def _max_product(examples: Any, tree: Any, room: Any, v_scores: Any, f_scores: Any, labels: Any) -> int:
     """Best labeling of every example; the first example that has none, or -1."""
-    start, cliques, members, table, message = tree.start, tree.cliques, tree.members, room.table, room.message
     for m in range(len(examples) - 1):
-        s, first = examples[m].structure, examples[m].variables
-        for c in range(start[s], start[s + 1]):
-            _fill(tree, room, c, v_scores, examples[m].states, f_scores, examples[m].tables)
-            columns, to = cliques[c].columns, cliques[c].message
-            _column_max(table, cliques[c].table, cliques[c].rows, columns, message, to)
-            if _take_off_largest(message, to, columns) == -np.inf:
-                return m
-
-        for c in range(start[s + 1] - 1, start[s] - 1, -1):
-            separator, columns, column = cliques[c].separator, cliques[c].columns, 0
-            for i in range(separator, cliques[c + 1].member):
-                column = column * members[i].states + labels[first + members[i].variable]
-            at, best = cliques[c].table + column, 0
-            for r in range(1, cliques[c].rows):
-                if table[at + r * columns] > table[at + best * columns]:
-                    best = r
-            for i in range(separator - 1, cliques[c].member - 1, -1):
-                labels[first + members[i].variable] = best % members[i].states
-                best //= members[i].states
+        if not max_product_one(
+            tree, room, examples[m].structure, v_scores, examples[m].states, f_scores, examples[m].tables, labels,
+            examples[m].variables,
+        ):  # fmt: skip
+            return m
     return -1
+
+
+@inner
+def max_product_one(
+    tree: Any, room: Any, s: int, v_scores: Any, v_at: int, f_scores: Any, f_at: int, labels: Any, first: int
+) -> bool:
+    """Best labeling of one example of structure s into labels[first:]; False if all are forbidden.
+
+    The example's scores of variables begin at v_scores[v_at], those of its factors at f_scores[f_at].
+    """
+    start, cliques, members, message, chosen = tree.start, tree.cliques, tree.members, room.message, room.chosen
+    for c in range(start[s], start[s + 1]):
+        columns, to = cliques[c].columns, cliques[c].message
+        size = cliques[c].rows // cliques[c].states * columns
+        sent = message[to : to + columns]
+        rest = sent if size == columns else room.rest
+        _maximise_first(tree, room, c, size, v_scores, v_at, f_scores, f_at, rest)
+        if size > columns:
+            for k in range(columns):
+                sent[k], chosen[to + k] = rest[k], 0
+            for y in range(columns, size, columns):
+                for k in range(columns):
+                    if rest[y + k] > sent[k]:
+                        sent[k], chosen[to + k] = rest[y + k], y
+        if _take_off_largest(message, to, columns) == -np.inf:
+            return False
+
+    for c in range(start[s + 1] - 1, start[s] - 1, -1):
+        member, separator, y = cliques[c].member, cliques[c].separator, 0
+        for i in range(separator, cliques[c + 1].member):
+            y = y * members[i].states + labels[first + members[i].variable]
+        size = cliques[c].rows // cliques[c].states * cliques[c].columns
+        if size > cliques[c].columns:
+            y += chosen[cliques[c].message + y]
+        labels[first + members[member].variable] = _best_first(tree, room, c, y, size, v_scores, v_at, f_scores, f_at)
+        y //= cliques[c].columns
+        for i in range(separator - 1, member, -1):
+            labels[first + members[i].variable] = y % members[i].states
+            y //= members[i].states
+    return True
+
+
+@inner
+def _maximise_first(
+    tree: Any, room: Any, c: int, size: int, v_scores: Any, v_at: int, f_scores: Any, f_at: int, rest: Any
+) -> None:
+    """The scores of clique c with its children's messages, maximised over its first variable, into rest[:size]."""
+    cliques, links, table, partial = tree.cliques, tree.links, room.table, room.partial
+    states, share, whole = cliques[c].states, cliques[c].share, cliques[c].whole
+    for y in range(states * size // share):
+        partial[y] = 0.0
+    for q in range(cliques[c].partial, cliques[c].full):
+        _add_link(tree, room, partial, q, share, v_scores, v_at, f_scores, f_at)
+    if whole >= 0 and links[whole].kind == OF_FACTOR:
+        _max_first(f_scores, f_at + links[whole].at, states, size, partial, share, rest)
+    else:
+        for y in range(states * size):
+            table[y] = 0.0
+        for q in range(cliques[c].full, cliques[c + 1].link):
+            _add_link(tree, room, table, q, 1, v_scores, v_at, f_scores, f_at)
+        _max_first(table, 0, states, size, partial, share, rest)
+    block = 1
+    table[0] = 0.0
+    for q in range(cliques[c].link, cliques[c].partial):
+        _repeat(table, 0, block, links[q].block)
+        block = links[q].block
+        _add_link(tree, room, table, q, 1, v_scores, v_at, f_scores, f_at)
+    _repeat(table, 0, block, size)
+    for y in range(size):
+        rest[y] += table[y]
+
+
+@inner
+def _max_first(full: Any, at: int, states: int, size: int, partial: Any, share: int, out: Any) -> None:
+    """out[y] = max_i full[at + i size + y] + partial[i size / share + y / share].
+
+    Four states at a time, which reads and writes `out` less often; the first ones stand alone.
+    """
+    n = size // share
+    for j in range(n):
+        there = out[j * share : j * share + share]
+        for k in range(share):
+            there[k] = -np.inf
+        for i in range(states % 4):
+            y, add = at + i * size + j * share, partial[i * n + j]
+            row = full[y : y + share]
+            for k in range(share):
+                value = row[k] + add
+                there[k] = value if value > there[k] else there[k]
+        for i in range(states % 4, states, 4):
+            y, p = at + i * size + j * share, i * n + j
+            a, b = full[y : y + share], full[y + size : y + size + share]
+            c, d = full[y + 2 * size : y + 2 * size + share], full[y + 3 * size : y + 3 * size + share]
+            add_a, add_b, add_c, add_d = partial[p], partial[p + n], partial[p + 2 * n], partial[p + 3 * n]
+            for k in range(share):
+                one, two, three, four = a[k] + add_a, b[k] + add_b, c[k] + add_c, d[k] + add_d
+                one = two if two > one else one
+                three = four if four > three else three
+                one = three if three > one else one
+                there[k] = one if one > there[k] else there[k]
+
+
+@inner
+def _best_first(
+    tree: Any, room: Any, c: int, y: int, size: int, v_scores: Any, v_at: int, f_scores: Any, f_at: int
+) -> int:
+    """The best state of the first variable of clique c, the others being in joint state y of `size`."""
+    cliques, links, partial, message = tree.cliques, tree.links, room.partial, room.message
+    states = cliques[c].states
+    for i in range(states):
+        partial[i] = 0.0
+    for q in range(cliques[c].partial, cliques[c + 1].link):
+        at = _entry(tree, q, y)
+        step, at = _entry(tree, q, size + y) - at, at + links[q].at
+        for i in range(states):
+            if links[q].kind == OF_VARIABLE:
+                partial[i] += v_scores[v_at + at + i * step]
+            elif links[q].kind == OF_FACTOR:
+                partial[i] += f_scores[f_at + at + i * step]
+            else:
+                partial[i] += message[at + i * step]
+    best = 0
+    for i in range(1, states):
+        if partial[i] > partial[best]:
+            best = i
+    return best
+
+
+@inner
+def _entry(tree: Any, q: int, y: int) -> int:
+    """Which entry of link q's table entry y of its block reads."""
+    links, dimensions, at = tree.links, tree.dimensions, 0
+    for d in range(links[q].last - 1, links[q].first - 1, -1):
+        at += y % dimensions[d].steps * dimensions[d].stride
+        y //= dimensions[d].steps
+    return at
 
 
 @kernel
@@ -355,13 +342,22 @@ def _fill(tree: Any, room: Any, c: int, v_scores: Any, states: int, f_scores: An
     for q in range(cliques[c].link, cliques[c + 1].link):
         _repeat(table, at, block, links[q].block)
         block = links[q].block
-        if links[q].kind == OF_VARIABLE:
-            _add(tree, room, at, q, v_scores, states + links[q].at)
-        elif links[q].kind == OF_FACTOR:
-            _add(tree, room, at, q, f_scores, tables + links[q].at)
-        else:
-            _add(tree, room, at, q, room.message, links[q].at)
+        _add_link(tree, room, table[at : at + block], q, 1, v_scores, states, f_scores, tables)
     _repeat(table, at, block, cliques[c].rows * cliques[c].columns)
+
+
+@inner
+def _add_link(
+    tree: Any, room: Any, table: Any, q: int, share: int, v_scores: Any, v_at: int, f_scores: Any, f_at: int
+) -> None:
+    """Add link q's table to its block; a partial link also where the last variable, of `share` states, is left out."""
+    links = tree.links
+    if links[q].kind == OF_VARIABLE:
+        _add(tree, room.count, table, q, share, v_scores, v_at + links[q].at)
+    elif links[q].kind == OF_FACTOR:
+        _add(tree, room.count, table, q, share, f_scores, f_at + links[q].at)
+    else:
+        _add(tree, room.count, table, q, share, room.message, links[q].at)
 
 
 @inner
@@ -381,16 +377,20 @@ def _fold(table: Any, at: int, size: int, block: int) -> None:
 
 
 @inner
-def _add(tree: Any, room: Any, at: int, q: int, small: Any, to: int) -> None:
-    """Add link q's table, small[to:], to its block of the clique's, which begins at `at`."""
-    table, links, dimensions = room.table, tree.links, tree.dimensions
+def _add(tree: Any, count: Any, table: Any, q: int, share: int, small: Any, to: int) -> None:
+    """Add link q's table, small[to:], to its block, of which `share` neighbours are one entry."""
+    links, dimensions = tree.links, tree.dimensions
     first, last = links[q].first, links[q].last - 2
     n, far, n_inner, near = (
-        dimensions[last].steps, dimensions[last].stride, dimensions[last + 1].steps, dimensions[last + 1].stride,
+        dimensions[last].steps, dimensions[last].stride, dimensions[last + 1].steps // share, dimensions[last + 1].stride,
     )  # fmt: skip
-    y, end = at, at + links[q].block
+    y, end = 0, links[q].block // share
     while y < end:
-        for i in range(n):
+        if n_inner == 1:
+            for i in range(n):
+                table[y + i] += small[to + i * far]
+            y += n
+        for i in range(n if n_inner > 1 else 0):
             if near == 0:
                 value = small[to + i * far]
                 for k in range(n_inner):
@@ -399,7 +399,7 @@ def _add(tree: Any, room: Any, at: int, q: int, small: Any, to: int) -> None:
                 for k in range(n_inner):
                     table[y + k] += small[to + i * far + k * near]
             y += n_inner
-        to += _advance(dimensions, first, last, room.count)
+        to += _advance(dimensions, first, last, count)
 
 
 @inner
@@ -485,9 +485,14 @@ def _condition(
 @inner
 def _take_off_largest(message: Any, at: int, size: int) -> float:
     """Subtract the largest entry from all, unless all are -inf, and return it."""
-    top = -np.inf
-    for r in range(at, at + size):
-        top = max(top, message[r])
+    a = b = c = d = -np.inf
+    # Four running maxima, as in `max_rows`.
+    for r in range(at, at + size - 3, 4):
+        a, b = max(a, message[r]), max(b, message[r + 1])
+        c, d = max(c, message[r + 2]), max(d, message[r + 3])
+    for r in range(at + size - size % 4, at + size):
+        a = max(a, message[r])
+    top = max(max(a, b), max(c, d))
     if top > -np.inf:
         for r in range(at, at + size):
             message[r] -= top

@@ -193,8 +193,20 @@ def add_example(batch: Any, m: int, change: Any, scale: float, w_v: Any, w_f: An
 
 
 @inner
-def side_tables(side: Any, m: int, s: int, z: Any, out: Any) -> None:
-    """Score tables of one side of example m from z: fixed + extra + learned, into out from its beginning."""
+def statistics_end(side: Any, s: int) -> int:
+    """How many entries one side of a structure takes in statistics coordinates."""
+    if side.first_group[s + 1] == side.first_group[s]:
+        return 0
+    last = side.groups[side.first_group[s + 1] - 1]
+    return int(last.at + last.block_end - last.block)
+
+
+@inner
+def side_tables(side: Any, m: int, s: int, z: Any, out: Any, wanted: Any = None) -> None:
+    """Score tables of one side of example m from z: fixed + extra + learned, into out from its beginning.
+
+    `wanted` says of which templates, if not of all.
+    """
     groups, members, kinds, blocks, fixed, extra = (
         side.groups, side.members, side.kinds, side.block, side.fixed, side.scores,
     )  # fmt: skip
@@ -203,6 +215,9 @@ def side_tables(side: Any, m: int, s: int, z: Any, out: Any) -> None:
         place = at + groups[q].at - groups[q].block
         for i in range(groups[q].first, groups[q].last):
             t, here = members[first + i].template, members[first + i].table
+            if wanted is not None:  # noqa: SIM102
+                if not wanted[t]:
+                    continue
             start, size = kinds[t].start, kinds[t].entries
             for y in range(size):
                 b = blocks[start + y]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maxmargin.errors import OptionError
+from maxmargin.errors import DataError, OptionError
+from maxmargin.inference import JunctionTree, Trees, batches
 from maxmargin.problems.chains import chain_problem
-from maxmargin.solvers import Status
+from maxmargin.solvers import NSlack, OneSlack, Status
 from maxmargin.solvers.frank_wolfe.bcfw import BCFW
+from maxmargin.solvers.oracles.compiled import CliqueOracle
+from maxmargin.solvers.oracles.graph_oracle import GraphOracle
 from maxmargin.solvers.oracles.max_oracle import oracle_of
+from maxmargin.solvers.oracles.prediction import predict
 from reference.enumerated_program import exact_optimum, planes
 from reference.quadratic_program import optimum
 from reference.random_problems import random_problem
@@ -157,3 +161,81 @@ def test_what_has_no_oracle():
             return "its own", loss_augmented
 
     assert oracle_of(Own()) == ("its own", True)
+
+
+def second_order(seed, forbidden, emission_order):
+    rng = np.random.default_rng(seed)
+    lengths = [1, 2, 3, 5, 4]
+    tags = [rng.integers(0, 3, n) for n in lengths]
+    seen = np.zeros((3, 3), bool)
+    for one in tags:
+        seen[one[:-1], one[1:]] = True
+    return chain_problem(
+        [rng.normal(size=(n, 2)) for n in lengths], tags, 3, order=2, emission_order=emission_order,
+        forbidden=~seen if forbidden else None, sample_weight=rng.random(5) + 0.5,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("emission_order", [0, 1, 2])
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_chains_of_order_two_are_asked_in_compiled_loops(forbidden, emission_order):
+    """All tables are read from the statistics, or, with constraints, those of three tags are, and the others filled."""
+    problem = second_order(emission_order, forbidden, emission_order)
+    oracle = GraphOracle(problem, "junction_tree")
+    assert isinstance(oracle.compiled, CliqueOracle)
+    assert oracle.compiled.filled.tolist() == ([True, False, False, False] if forbidden else [])
+    for scale in (0.1, 1.0, 5.0):
+        w = scale * np.random.default_rng(7).normal(size=problem.n_weights)
+        psi, ell = best_planes(problem, w)
+        np.testing.assert_allclose(oracle.hinges(*problem.working_weights(w), 1), ell - psi @ w, atol=1e-9)
+        rows, ells = oracle.planes(w, np.arange(5))
+        np.testing.assert_allclose(rows.toarray(), psi, atol=1e-9)
+        np.testing.assert_allclose(ells, ell, atol=1e-9)
+
+
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_solvers_with_clique_trees_reach_the_optimum(forbidden):
+    problem = second_order(3, forbidden, 0)
+    best = exact_optimum(problem, 4.0)
+    for solver in (
+        BCFW("junction_tree"),
+        BCFW("junction_tree", steps="joint"),
+        OneSlack(inference="junction_tree"),
+        NSlack(inference="junction_tree"),
+    ):
+        found = solver.solve(problem, 4.0, tol=1e-5)
+        assert found.certificate == "exact"
+        assert found.dual - 1e-7 <= best <= found.primal + 1e-7
+        assert found.primal - found.dual <= 1e-5
+
+
+@pytest.mark.parametrize("kind", ["forest", "loopy"])
+def test_predictions_from_weights_equal_those_from_tables(kind):
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        problem = random_problem(
+            rng,
+            kind=kind,
+            n_examples=int(rng.integers(1, 8)),
+            sparse=bool(seed % 2),
+            forbidden=bool(seed % 3),
+            shared=seed < 6,
+        )
+        w = rng.normal(size=problem.n_weights)
+        engine = Trees() if kind == "forest" else JunctionTree()
+        expected, found = batches.predict(problem, w, engine), predict(problem, w, engine, n_jobs=1 + seed % 2)
+        np.testing.assert_array_equal(found.labels, expected.labels)
+        np.testing.assert_allclose(found.values, expected.values, rtol=1e-13, atol=1e-13)
+        np.testing.assert_array_equal(found.bounds, found.values)
+    with pytest.raises(DataError, match="The trees engine needs graphs without cycles"):
+        predict(second_order(0, False, 0), np.zeros(39 + 6), Trees())
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_predictions_of_an_example_that_has_no_labeling(order):
+    """Only 1 may follow 0, and nothing may follow 1."""
+    forbidden = np.array([[True, False], [True, True]])
+    problem = chain_problem([np.ones((2, 1)), np.ones((3, 1))], None, 2, order=order, forbidden=forbidden)
+    engine = Trees() if order == 1 else JunctionTree()
+    with pytest.raises(DataError, match="Example 1: every labeling is forbidden"):
+        predict(problem, np.zeros(problem.n_weights), engine)

@@ -4,20 +4,22 @@ An example's weights are projected onto its statistics (z, statistics.py), table
 and its answer is written as a plane: `index` and `value` among the statistics, and the constant ell. All of it works in a `Work`,
 which a caller makes for each call of a kernel (`workspace`).
 
-The oracle is an argument: `TreeOracle` and `CutOracle` are asked inside the compiled loop, and `Given` has planes that any engine
-has found before. Numba compiles a kernel once for each type of oracle that it is called with.
+The oracle is an argument: `TreeOracle`, `CliqueOracle` and `CutOracle` are asked inside the compiled loop, and `Given` has planes
+that any engine has found before. Numba compiles a kernel once for each type of oracle that it is called with.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.inference import junction_tree, trees
+from maxmargin.inference.clique_tables import OF_FACTOR, MaxRoom, Tree, needs_of
 from maxmargin.inference.contract import Engine
 from maxmargin.inference.graph_cut import OPEN, CutRoom, Network, polynomial, relaxed_marginals, roof_dual
-from maxmargin.inference.trees import Schedule, TreeRoom, max_product_one
+from maxmargin.inference.trees import Schedule, TreeRoom
 from maxmargin.jit import Struct, inner, inner_overload
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import Largest, add_losses, expected_loss, joint_state
@@ -30,6 +32,7 @@ from maxmargin.problems.statistics import (
     project_example,
     side_of_marginals,
     side_tables,
+    statistics_end,
 )
 
 
@@ -66,6 +69,26 @@ class TreeOracle(Struct):
         return TreeRoom.of(largest)
 
 
+class CliqueOracle(Struct):
+    """The best labeling, by max-product on clique trees; exact.
+
+    Factors whose table is a run of the statistics, as in `TreeOracle`, are read there if all are so. Otherwise the statistics are
+    copied to where the other tables are filled, and the trees point into both. ``given`` is as in `TreeOracle`.
+    """
+
+    trees: Tree
+    #: Of each template whether its tables are filled; empty if none are.
+    filled: NDArray[np.bool_]
+    #: Entries of the largest clique, and of the messages of an example.
+    clique: int
+    messages: int
+    given: Given = NOTHING_GIVEN
+
+    def room(self, largest: Largest) -> MaxRoom:
+        """Room for the messages and the tables."""
+        return MaxRoom.of(self.clique, self.messages, largest.buffer + largest.tables if len(self.filled) else 0)
+
+
 class CutOracle(Struct):
     """The optimum of the local polytope, by a graph cut; for binary variables and pairs. ``given`` is as in `TreeOracle`."""
 
@@ -77,34 +100,66 @@ class CutOracle(Struct):
         return CutRoom.of(largest, self.network)
 
 
-def compiled_oracle(problem: FactorGraphs, engine: Engine) -> TreeOracle | CutOracle | None:
+CompiledOracle: TypeAlias = TreeOracle | CliqueOracle | CutOracle
+
+
+def compiled_oracle(problem: FactorGraphs, engine: Engine) -> CompiledOracle | None:
     """The oracle of an engine that compiled loops can ask, or None."""
     plan = engine.plan(problem) if hasattr(engine, "plan") else None
     if isinstance(plan, Schedule):
         return tree_oracle(problem, plan)
+    if isinstance(plan, Tree):
+        return clique_oracle(problem, plan)
     return CutOracle(plan) if isinstance(plan, Network) else None
 
 
 def tree_oracle(problem: FactorGraphs, plan: Schedule) -> TreeOracle:
     """Max-product on the statistics themselves where every factor's table is a run of them; see `TreeOracle`."""
-    a = problem.arrays
-    templates = problem.factor_templates
-    runs = [
-        bool((np.diff(one.blocks.ravel()) == 1).all() and one.blocks.ravel()[0] >= 0 and not one.scores.any())
-        for one in templates
-    ]
-    if not all(runs) or len(a.factor_scores) or not templates:
+    runs, a = runs_of_statistics(problem), problem.arrays
+    if not len(runs) or not runs.all():
         return TreeOracle(plan, False)
-    # Where each factor's table begins among its structure's statistics.
-    group = np.repeat(np.arange(len(a.factor_groups)), a.factor_groups.last - a.factor_groups.first)
-    first_block = a.factor_block[a.factor_kinds[a.factors.template].start]
-    place = a.factor_groups[group].at + first_block - a.factor_groups[group].block
     owner = np.repeat(np.arange(len(problem.structures)), np.diff(a.structures.factors))
     steps = plan.steps.copy()
     by_table = np.argsort(owner * (a.factors.table.max() + 1) + a.factors.table)
     by_step = np.argsort(owner * (steps.table.max() + 1) + steps.table)
-    steps.table[by_step] = place[by_table]
+    steps.table[by_step] = run_places(problem)[by_table]
     return TreeOracle(plan._replace(steps=steps), True)
+
+
+def clique_oracle(problem: FactorGraphs, plan: Tree) -> CliqueOracle:
+    """Max-product on clique trees that read what they can from the statistics; see `CliqueOracle`."""
+    runs, a, needs = runs_of_statistics(problem), problem.arrays, needs_of(problem)
+    template = a.factors.template
+    filled = np.empty(0, bool) if runs.all() else ~runs
+    # A template that is no run has no place; what `run_places` says of it is not read.
+    place = np.where(runs[template], run_places(problem), a.largest.buffer + a.factors.table)
+    links = plan.links.copy()
+    chosen = np.flatnonzero(links.kind == OF_FACTOR)
+    links.at[chosen] = place[links.factor[chosen]]
+    return CliqueOracle(plan._replace(links=links), filled, needs.clique.max(), needs.messages.max())
+
+
+def runs_of_statistics(problem: FactorGraphs) -> NDArray[np.bool_]:
+    """Of each template whether its factors' tables are runs of an example's statistics, without fixed scores."""
+    if len(problem.arrays.factor_scores):
+        return np.zeros(len(problem.factor_templates), bool)
+    blocks = [one.blocks.ravel() for one in problem.factor_templates]
+    return np.array(
+        [
+            bool((np.diff(own) == 1).all() and own[0] >= 0 and not one.scores.any())
+            for own, one in zip(blocks, problem.factor_templates, strict=True)
+        ],
+        bool,
+    )
+
+
+def run_places(problem: FactorGraphs) -> NDArray[np.int64]:
+    """Where the table of each factor of all structures begins among its structure's statistics, if it is a run of them."""
+    a = problem.arrays
+    group = np.repeat(np.arange(len(a.factor_groups)), a.factor_groups.last - a.factor_groups.first)
+    first_block = a.factor_block[a.factor_kinds.start[a.factors.template]]
+    place: NDArray[np.int64] = a.factor_groups.at[group] + first_block - a.factor_groups.block[group]
+    return place
 
 
 class Room(Struct):
@@ -255,20 +310,53 @@ def copy_plane(given: Any, k: int, index: Any, value: Any, begin: int) -> tuple[
     return n, given.ell[k]
 
 
-def _plane_by_trees(
+def _labels_by_trees(oracle: Any, batch: Any, work: Any, m: int) -> None:
+    z, theta_v, theta_f, labels, room = work.z, work.theta_v, work.theta_f, work.labels, work.room
+    s = batch.graphs.examples[m].structure
+    variable_tables(batch, m, z, theta_v)
+    if oracle.direct:
+        trees.max_product_one(oracle.schedule, room, s, theta_v, 0, z, batch.factors.at, labels, 0)
+    else:
+        side_tables(batch.factors, m, s, z, theta_f)
+        trees.max_product_one(oracle.schedule, room, s, theta_v, 0, theta_f, 0, labels, 0)
+
+
+def _labels_by_cliques(oracle: Any, batch: Any, work: Any, m: int) -> None:
+    z, theta_v, labels, room, scores = work.z, work.theta_v, work.labels, work.room, work.room.scores
+    s, half = batch.graphs.examples[m].structure, batch.factors.at
+    variable_tables(batch, m, z, theta_v)
+    if len(oracle.filled) == 0:
+        junction_tree.max_product_one(oracle.trees, room, s, theta_v, 0, z, half, labels, 0)
+    else:
+        for i in range(statistics_end(batch.factors, s)):
+            scores[i] = z[half + i]
+        side_tables(batch.factors, m, s, z, scores[half:], oracle.filled)
+        junction_tree.max_product_one(oracle.trees, room, s, theta_v, 0, scores, 0, labels, 0)
+
+
+def best_labels(oracle: Any, batch: Any, work: Any, m: int) -> None:
+    """Write the best labeling of example m at work.z, by a `TreeOracle` or a `CliqueOracle`, into work.labels.
+
+    The scores of its variables, with their losses, are left in work.theta_v.
+    """
+    _LABELERS[type(oracle)](oracle, batch, work, m)
+
+
+@inner_overload(best_labels)
+def _compiled_best_labels(oracle: Any, batch: Any, work: Any, m: int) -> Any:
+    return _LABELERS[oracle.instance_class]
+
+
+_LABELERS: dict[Any, Any] = {TreeOracle: _labels_by_trees, CliqueOracle: _labels_by_cliques}
+
+
+def _plane_of_best(
     oracle: Any, batch: Any, work: Any, k: int, m: int, index: Any, value: Any, begin: int
 ) -> tuple[int, float]:
     if len(oracle.given.ell) > 0:
         return copy_plane(oracle.given, k, index, value, begin)  # type: ignore[no-any-return]
-    z, theta_v, theta_f, labels, room = work.z, work.theta_v, work.theta_f, work.labels, work.room
-    s = batch.graphs.examples[m].structure
-    if oracle.direct:
-        variable_tables(batch, m, z, theta_v)
-        max_product_one(oracle.schedule, room, s, theta_v, 0, z, batch.factors.at, labels, 0)
-    else:
-        fill_tables(batch, m, z, theta_v, theta_f)
-        max_product_one(oracle.schedule, room, s, theta_v, 0, theta_f, 0, labels, 0)
-    return plane_of_labels(batch, m, labels, 0, work.tally, work.touched, index, value, begin)  # type: ignore[no-any-return]
+    best_labels(oracle, batch, work, m)
+    return plane_of_labels(batch, m, work.labels, 0, work.tally, work.touched, index, value, begin)  # type: ignore[no-any-return]
 
 
 def _plane_by_cuts(
@@ -313,4 +401,6 @@ def _compiled_find_plane(oracle: Any, batch: Any, work: Any, k: int, m: int, ind
     return _FINDERS[oracle.instance_class]
 
 
-_FINDERS: dict[Any, Any] = {TreeOracle: _plane_by_trees, CutOracle: _plane_by_cuts, Given: _plane_given}
+_FINDERS: dict[Any, Any] = {
+    TreeOracle: _plane_of_best, CliqueOracle: _plane_of_best, CutOracle: _plane_by_cuts, Given: _plane_given,
+}  # fmt: skip

@@ -32,9 +32,9 @@ from maxmargin.problems.statistics import add_example, n_groups, plane_of_labels
 from maxmargin.problems.structured import FactorRoom
 from maxmargin.solvers.oracles.compiled import (
     NOTHING_GIVEN,
-    CutOracle,
+    CliqueOracle,
+    CompiledOracle,
     Given,
-    TreeOracle,
     Work,
     compiled_oracle,
     find_plane,
@@ -109,6 +109,9 @@ class GraphOracle:
     def work(self) -> float:
         """Operations of one oracle call, on average: a few for each score, many more for engines that search."""
         p = self.problem
+        if isinstance(self.compiled, CliqueOracle):
+            # The tables of its cliques may have many more entries than there are scores.
+            return 2.0 * float(self.compiled.trees.needs.tables[p.structure_of].mean())
         size = float(p.example_states[-1] + p.example_tables[-1]) / p.n_examples
         return size * float(getattr(self.engine, "operations", 1000.0))
 
@@ -190,7 +193,7 @@ class GraphOracle:
             write_planes(part, self.asked.maximise(part, scores).labels, found)
         return found
 
-    def with_given(self, planes: Given) -> Given | TreeOracle | CutOracle:
+    def with_given(self, planes: Given) -> Given | CompiledOracle:
         """The oracle of compiled loops, answering with planes that were found before: of one type for one engine."""
         return planes if self.compiled is None else self.compiled._replace(given=planes)
 
