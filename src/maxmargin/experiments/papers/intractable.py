@@ -3,9 +3,10 @@ to 4.
 
 The model is a weight for each label and feature, one for each pair of labels, and an intercept for each label. The paper's count of
 weights has no intercepts, but its numbers must have: without one the model without pairs gets 41.7 % wrong on Yeast, where the
-paper prints 20.91, and nothing can be learned on Synth2. The paper counts its loss in per cent, so that a C of the paper's is a hundredth of that here. It trains
-with n-slack cutting planes; here BCFW asks the same oracle until no plane that the oracle finds improves the dual, which is where
-cutting planes stop, too. Loopy belief propagation is plain: no damping, and the labeling of the last round.
+paper prints 20.91, and nothing can be learned on Synth2. The paper counts its loss in per cent, so that a C of the paper's is a
+hundredth of that here. It trains with n-slack cutting planes; here BCFW asks the same oracle until no plane that the oracle finds
+improves the dual, which is where cutting planes stop, too. Loopy belief propagation is plain: no damping, the labeling of the last
+round.
 """
 
 from __future__ import annotations
