@@ -232,3 +232,31 @@ def test_tol_is_a_number(wrong):
     with pytest.raises(OptionError, match=r"tol=.* is not possible; it must be a finite number of at least 0\."):
         LoopyBP(tol=wrong)
     assert LoopyBP(np.int64(3), np.float64(0.25), np.float32(0.5)).max_rounds == 3
+
+
+@pytest.mark.parametrize("setting", LOOPY[:3], ids=names(LOOPY[:3]))
+def test_the_last_labeling_is_that_of_the_beliefs_and_never_better_than_the_best(setting):
+    """With one state less its constant, a belief's maximum can be read off sum-product at a low temperature."""
+    worse = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        graphs = random_problem(rng, kind="loopy", **setting)
+        scores = random_scores(rng, graphs)
+        best, last = (
+            LoopyBP(max_rounds=3, damping=0.0, labeling=one).maximise(graphs, scores) for one in ("best", "last")
+        )
+        assert (last.values <= best.values + 1e-12).all()
+        worse += int((last.values < best.values - 1e-9).sum())
+        beliefs = LoopyBP(max_rounds=3, damping=0.0, tol=0.0).marginals(graphs, scores, temperature=1e-3)
+        starts = graphs.state_starts()
+        top = np.maximum.reduceat(beliefs.variables, starts)
+        chosen = beliefs.variables[starts + last.labels]
+        # Where the belief is clear, it is the one that was taken.
+        clear = top > 0.999
+        assert (chosen[clear] > 0.999).mean() > 0.95
+    assert worse > 0
+
+
+def test_a_labeling_that_is_not_known():
+    with pytest.raises(OptionError, match="labeling='first' is not possible"):
+        LoopyBP(labeling="first")
