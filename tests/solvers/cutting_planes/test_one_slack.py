@@ -335,6 +335,53 @@ def test_inactive_planes_are_dropped_and_the_optimum_stays(solver):
     assert now.n_planes < kept.state.n_planes
 
 
+@pytest.mark.parametrize("refresh", [0.05, 0.4])
+@pytest.mark.parametrize("make", [chain, classes])
+def test_a_cache_refreshed_in_parts_has_the_same_optimum(make, refresh):
+    problem, tol = make(40), 1e-4
+    whole = OneSlack(cache=5).solve(problem, 10.0, tol=tol, max_passes=5000)
+    result = OneSlack(cache=5, refresh=refresh).solve(problem, 10.0, tol=tol, max_passes=5000)
+    assert result.status is whole.status is Status.CONVERGED
+    assert result.dual <= whole.primal
+    assert whole.dual <= result.primal
+    assert result.primal == pytest.approx(value(problem, 10.0, result.weights), abs=1e-9)
+    assert result.state.n_refreshed > 0
+    # Beside the rounds about all examples, those about a share of each shard.
+    share = sum(-(-(end - begin) * refresh // 1) for begin, end in shards_of(problem))
+    more = result.n_oracle_calls - problem.n_examples * result.n_passes
+    assert 0 < more <= result.state.n_refreshed * share
+
+
+def shards_of(problem):
+    return OneSlack(cache=5).make_run(problem, 1.0, 0, 1).oracle.shards
+
+
+def test_every_example_has_its_turn(monkeypatch):
+    problem, asked = chain(40), set()
+    solver = OneSlack(cache=5, refresh=0.1)
+    run = solver.make_run(problem, 0.1, 0, 1)
+    now = run.begin(None)
+    run.one_pass(now, lambda: False)
+
+    def ask(u, cache, turn, shards, threads, pausing=False, segments=None):
+        asked.update(m for begin, end in shards for m in range(begin, end))
+        return cache
+
+    monkeypatch.setattr(run.oracle, "ask", ask)
+    for _ in range(10 * 40):
+        run.refreshed(now)
+    assert asked == set(range(40))
+
+
+def test_a_cache_that_is_recalled_asks_the_oracle_less_often():
+    problem = chain(80)
+    plain = OneSlack(cache=0).solve(problem, 30.0, tol=1e-3, max_passes=5000)
+    cached = OneSlack(cache=10).solve(problem, 30.0, tol=1e-3, max_passes=5000)
+    assert cached.n_oracle_calls < plain.n_oracle_calls
+    # At most so many rounds between two with the oracle, where that is quick.
+    assert cached.options["n_recalled"] <= 10 * cached.n_passes
+
+
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
@@ -379,6 +426,7 @@ RUNS = {
     "default": OneSlack(),
     "cache": OneSlack(cache=3, inactive=5),
     "as SVM-struct": OneSlack("slack", 2, "svm-struct"),
+    "refreshed in parts": OneSlack(cache=3, refresh=0.3),
 }
 
 

@@ -11,6 +11,9 @@ All examples share one slack, and a constraint is a plane of the mean hinge (ora
              add it to the working set
     until    H(w) - xi <= epsilon
 
+Where the cache has no such plane, the oracle may first be asked about a share of the examples (`refresh`, SVM-struct's ``-b``), by
+turns: if their new planes make one that is violated by enough, that is added, and the oracle is not asked about the others.
+
 The number of rounds does not depend on the number of examples (theorem 5), and a few hundred planes are all that is ever kept.
 A pass is a round with the oracle, and the rounds with the cache before it.
 
@@ -37,10 +40,12 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
+from maxmargin.inference.trees import Trees
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.cutting_planes.bundle import BundleState, HingeRun, check_rounds
 from maxmargin.solvers.oracles.compiled import TreeOracle
+from maxmargin.solvers.oracles.plane_search import Turn
 from maxmargin.solvers.planes.arena import Arena
 from maxmargin.solvers.planes.mean_plane import MeanPlane
 from maxmargin.solvers.planes.vectors import sparse_dot
@@ -51,6 +56,9 @@ _ACCEPT = 0.03
 #: Most rounds with the cache before the oracle is asked: ever smaller gains go into ever larger programmes (200 rows of Synth2,
 #: C = 1000: 24 passes in 3.8 s; with at most 1000 rounds 20 in 11.6 s, with 10 rounds 94 in 2.3 s).
 _RECALLS = 100
+#: The same where the oracle is max-product, which takes hardly longer than a round with the cache: 704 words of OCR letters with a
+#: cache of 10 took 2.6 s and 30,976 calls, 10.0 s and 19,008 with the numbers above.
+_QUICK = 0.25, 10
 
 
 @dataclass(kw_only=True)
@@ -58,8 +66,9 @@ class OneSlackState(BundleState):
     """The working set, and the planes that each example's oracle found last."""
 
     cache: Arena
-    #: Rounds whose plane came from the cache.
+    #: Rounds whose plane came from the cache; times that the oracle was asked about a share of the examples.
     n_recalled: int = 0
+    n_refreshed: int = 0
     #: Whether the oracle was last asked at w itself.
     asked_at_w: bool = False
 
@@ -79,19 +88,22 @@ class OneSlack(Solver):
     cache : "auto" or int
         Planes kept for each example, tried before the oracle is asked; 0 asks it every round. "auto" is 10, but 0 where the oracle
         is max-product inside a compiled loop, which takes no longer than the slopes of 10 planes (OCR letters: 211 rounds of the
-        oracle in 1.8 s, or 26 and 1356 from the cache in 9.7 s).
+        oracle in 1.9 s, or 44 and 357 from the cache in 2.6 s).
     stop : "gap" or "svm-struct"
         When to stop: at a certified gap of `tol` between the best bounds; or as SVM-struct does with its ``-e``, when no constraint
         is violated by more than `tol` at the last weights, which are returned.
     step : "auto" or float
         Where to ask for planes: this part of the way from the best weights to the programme's (bundle.py); "auto" is 0.3, and
-        0.5 with a cache, whose planes steady the programme, too. 1 is the algorithm of the paper.
+        0.5 with a cache of planes of a slow oracle, which steady the programme, too. 1 is the algorithm of the paper.
     inactive : int
         Planes without mass in so many programmes are dropped.
     inference : "auto", str or engine
         The max-oracle of factor graphs.
     certificate : None or "exact"
         What the oracle's answers must be worth; None takes what it gives.
+    refresh : float
+        Share of the examples, above 0 and at most 1, that the oracle is asked about when the cache has no violated plane; only if
+        that finds none either, it is asked about all.
     """
 
     name = "one-slack"
@@ -113,6 +125,7 @@ class OneSlack(Solver):
         inactive: int = 50,
         inference: str | Engine = "auto",
         certificate: str | None = None,
+        refresh: float = 1.0,
     ) -> None:
         self.rescaling = rescaling
         self.cache = cache
@@ -121,6 +134,7 @@ class OneSlack(Solver):
         self.inactive = inactive
         self.inference = inference
         self.certificate = certificate
+        self.refresh = refresh
 
     def check_options(self, problem: Any) -> None:
         """Refuse, in a sentence, options that cannot be."""
@@ -128,6 +142,11 @@ class OneSlack(Solver):
         whole = isinstance(self.cache, int | np.integer) and not isinstance(self.cache, bool) and self.cache >= 0
         if not whole and self.cache != "auto":
             raise OptionError(f'cache={self.cache!r} is not possible; it must be "auto" or a whole number from 0.')
+        real = isinstance(self.refresh, int | float | np.floating) and not isinstance(self.refresh, bool)
+        if not real or not 0.0 < self.refresh <= 1.0:
+            raise OptionError(f"refresh={self.refresh!r} is not possible; it must be a number above 0 and at most 1.")
+        if self.refresh < 1.0 and self.cache == 0:
+            raise OptionError(f"refresh={self.refresh!r} refreshes the cache, and cache=0 is none.")
         check_stop(self.stop)
         check_rounds(0.5 if isinstance(self.step, str) and self.step == "auto" else self.step, self.inactive)
 
@@ -157,14 +176,20 @@ class OneSlackRun(HingeRun):
     def __init__(self, solver: OneSlack, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         self.rescaling = solver.rescaling
         super().__init__(solver, problem, lam, random_state, threads)
-        fast = isinstance(problem, FactorGraphs) and isinstance(self.oracle.oracle.compiled, TreeOracle)
-        self.capacity = (0 if fast else 10) if solver.cache == "auto" else int(solver.cache)
+        graphs = isinstance(problem, FactorGraphs)
+        within = graphs and isinstance(self.oracle.oracle.compiled, TreeOracle) and solver.refresh == 1.0
+        self.capacity = (0 if within else 10) if solver.cache == "auto" else int(solver.cache)
         self.oracle.keeps = self.capacity > 0
+        #: Whether a round with the oracle takes hardly longer than one with the cache.
+        self.quick = graphs and isinstance(self.oracle.oracle.engine, Trees)
+        self.accept, self.recalls = _QUICK if self.quick else (_ACCEPT, _RECALLS)
 
     @property
     def step(self) -> float:
         """Where planes are asked for, between the best weights and w."""
-        return (0.5 if self.capacity else 0.3) if self.solver.step == "auto" else float(self.solver.step)
+        if self.solver.step != "auto":
+            return float(self.solver.step)
+        return 0.5 if self.capacity and not self.quick else 0.3
 
     def begin(self, earlier: BundleState | None) -> OneSlackState:
         """The plane of the truth; or an earlier working set and its cache."""
@@ -183,11 +208,12 @@ class OneSlackRun(HingeRun):
 
     def steps(self, now: Any, stop: Callable[[], bool]) -> None:
         """Rounds with planes of the cache, as long as those are violated by enough, and one with the oracle."""
-        for _ in range(_RECALLS if self.capacity and np.isfinite(now.violation) else 0):
-            xi = self.model(now)
+        for _ in range(self.recalls if self.capacity and np.isfinite(now.violation) else 0):
+            xi, enough = self.model(now), max(self.accept * now.violation, self.tol)
             plane: MeanPlane = self.oracle.recall(now.w, now.cache, self.threads, now.n_passes + now.n_recalled)
-            slope = plane.ell - sparse_dot(plane.index, plane.value, now.w)
-            if slope - xi <= max(_ACCEPT * now.violation, self.tol) or not self.add(now, plane, xi):
+            if self.solver.refresh < 1.0 and self.slope(plane, now) - xi <= enough:
+                plane = self.refreshed(now)
+            if self.slope(plane, now) - xi <= enough or not self.add(now, plane, xi):
                 break
             now.n_recalled += 1
             if stop():
@@ -195,6 +221,25 @@ class OneSlackRun(HingeRun):
                 now.n_passes -= 1
                 return
         super().steps(now, stop)
+
+    def slope(self, plane: MeanPlane, now: Any) -> float:
+        """The value of a plane at w."""
+        return float(plane.ell - sparse_dot(plane.index, plane.value, now.w))
+
+    def refreshed(self, now: Any) -> MeanPlane:
+        """The best plane of the cache after the oracle was asked at w about a share of the examples, the next by turns."""
+        some = []
+        for begin, end in self.oracle.shards:
+            size = -(-(end - begin) * float(self.solver.refresh) // 1)
+            first = begin + int(now.n_refreshed * size) % max(end - begin, 1)
+            some.append((first, min(first + int(size), end)))
+        clock = now.n_passes + now.n_recalled
+        turn = Turn.of(self.oracle.n_examples, clock)
+        now.cache = self.oracle.ask(now.w, now.cache, turn, some, self.threads, True, self.oracle.shards)
+        now.n_oracle_calls += sum(end - begin for begin, end in some)
+        now.n_refreshed += 1
+        found: MeanPlane = self.oracle.recall(now.w, now.cache, self.threads, clock)
+        return found
 
     def found(self, now: Any, xi: float) -> MeanPlane:
         """A plane by the oracle; at w, where SVM-struct's rule could be met there, and then w is what is returned."""

@@ -131,8 +131,12 @@ class JointOracle:
         shards: Sequence[tuple[int, int]],
         threads: int,
         pausing: bool = False,
+        segments: Sequence[tuple[int, int]] | None = None,
     ) -> Arena:
-        """Put the planes of largest slope of some examples into the cache, a segment a shard; it may have moved afterwards."""
+        """Put the planes of largest slope of some examples into the cache, a segment a shard; it may have moved afterwards.
+
+        `segments` are the examples whose planes each segment has, where those are more than are asked about.
+        """
         done = [begin for begin, _ in shards]
 
         def search(shard: int, _: int) -> None:
@@ -143,7 +147,7 @@ class JointOracle:
             map_shards(search, [(shard, shard) for shard in left], 1 if self.sequential else threads, pausing)
             left = [shard for shard in left if done[shard] < shards[shard][1]]
             if left:
-                cache = cache.with_room(0, self.widest, shards)
+                cache = cache.with_room(0, self.widest, segments or shards)
         return cache
 
     def recall(self, u: NDArray[np.float64], cache: Arena, threads: int, now: int) -> MeanPlane:
