@@ -7,12 +7,13 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.problems import Features, label_edges, multi_label_problem
+from maxmargin.problems import Features, graph_problem, label_edges, multi_label_problem
 from maxmargin.problems import features as module
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.features import KernelBlocks, KernelFeatures, check_semidefinite
-from maxmargin.solvers import BCFW, DLPW, FrankWolfe, Perceptron, SoftBCFW, Subgradient
+from maxmargin.solvers import BCFW, DLPW, SOLVERS, FrankWolfe, Perceptron, SoftBCFW, Subgradient
 from maxmargin.solvers.core.checkpoint import data_key
+from reference.enumerated_program import value
 
 
 def chains(kernel):
@@ -34,7 +35,29 @@ def labels(kernel):
     return multi_label_problem(features, Y, label_edges("full", Y), 4)
 
 
-@pytest.mark.parametrize("make", [chains, labels])
+def edges(kernel, nodes=False):
+    """Graphs without cycles whose edges have features, or inner products of them; `nodes` too."""
+    rng = np.random.default_rng(5)
+    graphs, truth = [], []
+    for n in rng.integers(2, 6, 10):
+        tree = np.array([(int(rng.integers(k)), k) for k in range(1, n)])
+        graphs.append((rng.normal(size=(n, 2)), tree, rng.normal(size=(n - 1, 3))))
+        truth.append(rng.integers(0, 3, n))
+    problem = graph_problem(graphs, truth, 3)
+    if kernel:
+        Z = problem.factor_features.matrix()
+        problem.factor_features = KernelFeatures(Z @ Z.T)
+    if kernel and nodes:
+        X = problem.variable_features.matrix()
+        problem.variable_features = KernelFeatures(X @ X.T)
+    return problem
+
+
+def both(kernel):
+    return edges(kernel, nodes=True)
+
+
+@pytest.mark.parametrize("make", [chains, labels, edges, both])
 def test_a_linear_kernel_takes_the_steps_of_the_linear_model(make):
     plain, kernelised = make(False), make(True)
     one = BCFW.plain().solve(plain, 2.0, tol=0.0, max_passes=12)
@@ -48,7 +71,7 @@ def test_a_linear_kernel_takes_the_steps_of_the_linear_model(make):
 
 # Rounding decides between equal steps, so that runs of these part; their optimum is one.
 @pytest.mark.parametrize("solver", [BCFW(), SoftBCFW()], ids=["bcfw", "soft-bcfw"])
-@pytest.mark.parametrize("make", [chains, labels])
+@pytest.mark.parametrize("make", [chains, labels, edges, both])
 def test_a_linear_kernel_has_the_optimum_of_the_linear_model(solver, make):
     C, tol = 2.0, 1e-5
     plain, kernelised = make(False), make(True)
@@ -62,13 +85,47 @@ def test_a_linear_kernel_has_the_optimum_of_the_linear_model(solver, make):
     longest = float(np.sqrt(plain.variable_features.arrays.squared_norms.max()))
     linear, dual = plain.scores(one.weights), kernelised.scores(other.weights)
     np.testing.assert_allclose(dual.variables, linear.variables, atol=apart * longest)
-    np.testing.assert_allclose(dual.factors, linear.factors, atol=apart)
+    longest = float(np.sqrt(plain.factor_features.arrays.squared_norms.max()))
+    np.testing.assert_allclose(dual.factors, linear.factors, atol=apart * longest)
+
+
+@pytest.mark.parametrize("name", [name for name, one in SOLVERS.items() if one.kernels or one.kernel_blocks])
+@pytest.mark.parametrize("make", [edges, both])
+def test_every_solver_of_kernels_takes_kernels_on_edges(name, make):
+    plain, kernelised = make(False), make(True)
+    solver = SOLVERS[name]()
+    found = solver.solve(kernelised, 2.0, tol=0.01, max_passes=20_000)
+    best = BCFW().solve(plain, 2.0, tol=1e-5, max_passes=20_000)
+    assert found.certificate == "exact"
+    assert found.gap <= 0.01, found.summary()
+    assert found.dual <= best.primal + 1e-9
+    assert found.primal >= best.dual - 1e-9
+    # The weights of the feature map, written out, have the value that was reported.
+    own, of_edges = kernelised.split_weights(found.weights)
+    x, z = plain.variable_features.matrix(), plain.factor_features.matrix()
+    w = np.concatenate([(own @ x if make is both else own).ravel(), (of_edges @ z).ravel()])
+    assert best.dual - 1e-9 <= value(plain, 2.0, w) <= found.primal + 1e-7
+
+
+def test_tiles_of_a_kernel_on_edges():
+    plain, kernelised = edges(False), edges(True)
+    kernelised.factor_features = KernelBlocks(plain.factor_features.matrix(), lambda one, other: one @ other.T)
+    for name in ("one-slack", "bundle"):
+        found = SOLVERS[name]().solve(kernelised, 2.0, tol=1e-3)
+        best = BCFW().solve(plain, 2.0, tol=1e-3)
+        assert found.dual <= best.primal
+        assert best.dual <= found.primal
+        assert found.gap <= 1e-3
+    with pytest.raises(OptionError):
+        BCFW().solve(kernelised, 2.0)
 
 
 @pytest.mark.parametrize("solver", [DLPW(), FrankWolfe(), Perceptron(), Subgradient()], ids=lambda one: one.name)
 def test_solvers_that_need_features_say_so(solver):
     with pytest.raises(OptionError, match=f'The solver "{solver.name}" needs features .a kernel has none'):
         solver.solve(chains(True))
+    with pytest.raises(OptionError, match=f'The solver "{solver.name}" needs features .a kernel has none'):
+        solver.solve(edges(True))
 
 
 def test_weights_there_and_back():

@@ -1,18 +1,23 @@
-"""What the papers prove, checked on small problems: Meshi, Srebro and Hazan (soft constraints), Finley and Joachims (intractable).
+"""What the papers prove, checked on small problems: Meshi, Srebro and Hazan (soft constraints), Finley and Joachims (intractable),
+Zhang, Saha and Vishwanathan (excessive gap).
 
 Theorems 5 and 6 of Joachims, Finley and Yu are in cutting_planes/test_one_slack.py, theorems 2 and 3 of Finley and Joachims in
-tests/inference/test_rho_approximate.py, the rates of Zhang, Saha and Vishwanathan in marginals/test_excessive_gap.py.
+tests/inference/test_rho_approximate.py; that every step is that of algorithm 1 of Zhang, Saha and Vishwanathan is in
+marginals/test_excessive_gap.py.
 """
 
 from __future__ import annotations
 
 import itertools
 
+import clarabel
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from maxmargin.inference import engine as engine_of
-from maxmargin.solvers import BCFW, NSlack, OneSlack, SoftBCFW
+from maxmargin.problems.chains import chain_problem
+from maxmargin.solvers import BCFW, ExcessiveGap, NSlack, OneSlack, SoftBCFW
 from maxmargin.solvers.oracles.max_oracle import oracle_of
 from reference.enumerated_program import planes, value
 from reference.random_problems import coupled_labels
@@ -127,3 +132,117 @@ def test_intractable_6_the_mean_slack_bounds_the_empirical_risk(problem, engine)
         losses = np.add.reduceat(relaxed.variables * problem.arrays.losses, problem.example_states[:-1])
     assert (losses <= xi + 1e-9).all()
     assert losses.mean() <= xi.mean() + 1e-9
+
+
+# ---------------------------------------------------------------------------------------------------------- excessive gap
+
+
+def least_divergence(problem, best, tol):
+    """The least mean of weight_m KL(alpha_m | uniform) over all distributions with D(alpha) >= best - tol.
+
+    All labelings are written out, with t_my <= -alpha log alpha in an exponential cone, and D(alpha) a second-order cone.
+    """
+    every = planes(problem)
+    share = problem.arrays.weight / problem.n_examples
+    psi = np.array([psi for some in every for psi, _ in some])
+    ell = np.array([ell for some in every for _, ell in some])
+    owner = np.repeat(np.arange(len(every)), [len(some) for some in every])
+    n, d = len(ell), psi.shape[1]
+    # Variables: p (n) of each labeling given its example, t (n), v = sum share p psi (d).
+    P, zero = share[owner], np.zeros
+    sums = sp.csc_matrix((np.ones(n), (owner, np.arange(n))), shape=(len(every), n))
+    equal = sp.bmat(
+        [[sums, None, sp.csc_matrix((len(every), d))], [sp.csc_matrix((P[:, None] * psi).T), None, -sp.eye(d)]]
+    )
+    equal = sp.hstack([equal.tocsc()[:, :n], sp.csc_matrix((len(every) + d, n)), equal.tocsc()[:, n:]])
+    rows, rhs = [equal], [np.ones(len(every)), zero(d)]
+    # |v|^2 <= 2 lam (ell . alpha - best + tol) =: 2 lam s, as |(v, (1 - s')/2)| <= (1 + s')/2 with s' = 2 lam s.
+    lam = 1.0 / C
+    slope, constant = 2.0 * lam * P * ell, 2.0 * lam * (tol - best)
+    cone = sp.lil_matrix((d + 2, 2 * n + d))
+    cone[0, :n], cone[1, :n] = -slope / 2.0, slope / 2.0
+    cone[2:, 2 * n :] = -np.eye(d)
+    rows.append(cone)
+    rhs.append(np.concatenate([[(1.0 + constant) / 2.0, (1.0 - constant) / 2.0], zero(d)]))
+    # (t, p, 1) in the exponential cone: p exp(t / p) <= 1.
+    exponential = sp.lil_matrix((3 * n, 2 * n + d))
+    for k in range(n):
+        exponential[3 * k, n + k] = exponential[3 * k + 1, k] = -1.0
+    rows.append(exponential)
+    rhs.append(np.tile([0.0, 0.0, 1.0], n))
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    cones = [clarabel.ZeroConeT(len(every) + d), clarabel.SecondOrderConeT(d + 2), *[clarabel.ExponentialConeT()] * n]
+    cost = np.concatenate([zero(n), -P, zero(d)])
+    found = clarabel.DefaultSolver(
+        sp.csc_matrix((2 * n + d, 2 * n + d)), cost, sp.vstack(rows).tocsc(), np.concatenate(rhs), cones, settings
+    ).solve()
+    assert str(found.status) in ("Solved", "AlmostSolved"), found.status
+    return found.obj_val + share @ np.log([len(some) for some in every])
+
+
+@pytest.fixture(scope="module")
+def chains():
+    """Chains of one to three positions, so that examples have different numbers of labelings."""
+    rng = np.random.default_rng(0)
+    lengths = [1, 3, 2, 3, 1, 2]
+    rows, tags = [rng.normal(size=(t, 2)) for t in lengths], [rng.integers(0, 3, t) for t in lengths]
+    return chain_problem(rows, tags, 3, sample_weight=rng.random(6) + 0.5)
+
+
+@pytest.fixture(scope="module")
+def reduction(chains):
+    """A long run of algorithm 1 with L = max |psi|^2 / lam, and the optimum."""
+    run = ExcessiveGap(constant="safe").solve(chains, C, tol=0.0, max_passes=3000)
+    best = BCFW().solve(chains, C, tol=1e-7, max_passes=10_000)
+    return run, best
+
+
+def duals_of(problem, steps):
+    """D(alpha_k) of each step, not only of the best so far."""
+    run = ExcessiveGap(constant="safe").make_run(problem, 1.0 / C, 0, 1)
+    now, found = run.begin(None), []
+    for _ in range(steps):
+        run.steps(now, lambda: False)
+        found.append(now.ell - run.inner(now.psi, now.psi) * C / 2.0)
+    return np.array(found)
+
+
+def test_gap_16_the_dual_converges_by_the_divergence_of_its_maximiser(chains, reduction):
+    _, best = reduction
+    divergence = least_divergence(chains, best.dual, 1e-6)
+    options = reduction[0].options
+    # The paper's D, which eq. (12) has in its place, is larger: the mean of log |Y_m|.
+    assert 0.0 < divergence < options["log_labelings"]
+    duals = duals_of(chains, 400)
+    k = 1 + np.arange(400)
+    bound = 6.0 * options["psi_bound"] ** 2 * C / ((k + 1.0) * (k + 2.0))
+    missing = best.dual - duals
+    assert (missing <= bound * divergence + 1e-6).all()
+    # It is no bound for nothing: with a hundredth of the divergence it fails.
+    assert (missing > bound * divergence / 100.0 + 1e-6).any()
+
+
+def test_gap_16_holds_for_the_last_dual_point_with_the_divergence_that_is_reported(chains):
+    result = ExcessiveGap(constant="safe").solve(chains, C, tol=0.0, max_passes=300)
+    duals, options = duals_of(chains, 300), result.options
+    k = 1 + np.arange(300)
+    bound = 6.0 * options["psi_bound"] ** 2 * C * options["kl_to_uniform"] / ((k + 1.0) * (k + 2.0))
+    assert (duals[-1] - duals <= bound + 1e-9).all()
+    # As many steps as eq. (22) has for a gap leave no more than that gap to the last dual value.
+    first = int(np.flatnonzero(duals[-1] - duals <= result.gap)[0]) + 1
+    assert first <= options["bound_by_kl"]
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 0.1, 0.03])
+def test_gap_22_steps_to_a_gap_and_to_a_dual_gap(chains, reduction, epsilon):
+    run, best = reduction
+    radius, log_labelings = run.options["psi_bound"], run.options["log_labelings"]
+    gaps, k = run.history["gap"], run.history["n_passes"]
+    steps = int(k[np.flatnonzero(gaps <= epsilon)[0]])
+    assert steps <= 2.0 + radius * np.sqrt(6.0 * log_labelings * C / epsilon)
+    divergence = least_divergence(chains, best.dual, 1e-6)
+    missing = best.dual - duals_of(chains, 400)
+    dual_steps = 1 + int(np.flatnonzero(missing <= epsilon)[0])
+    # D(alpha_1) may be within epsilon already, which is one step.
+    assert dual_steps <= max(1.0, radius * np.sqrt(6.0 * divergence * C / epsilon))

@@ -159,11 +159,16 @@ class FactorGraphs:
     def offers(self) -> tuple[str, ...]:
         """What solvers may ask of this problem (solvers/core/capabilities.py)."""
         graphs = ("local scores", "max-oracle", "marginals")
-        if isinstance(self.variable_features, KernelBlocks):
+        if isinstance(self.variable_features, KernelBlocks) or isinstance(self.factor_features, KernelBlocks):
             return graphs
-        if isinstance(self.variable_features, KernelFeatures):
+        if self.has_kernel:
             return (*graphs, "kernel matrix")
         return (*graphs, "kernel matrix", "features")
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether the rows of the variables, or those of the factors, are known by a kernel alone."""
+        return isinstance(self.variable_features, KernelFeatures) or isinstance(self.factor_features, KernelFeatures)
 
     @property
     def n_examples(self) -> int:

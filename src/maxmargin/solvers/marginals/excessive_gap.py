@@ -30,6 +30,17 @@ found it.
 direction, so the default estimates L: both sides of eq. (7) are at hand after a step; if it fails, L is doubled and the step
 done again, at most up to the safe L, where it cannot fail; if it holds, L shrinks a little. The guarantee is the same.
 
+*The dual alone.* For any distribution alpha', f(w_k) + (A w_k) . alpha' - g(alpha') >= D(alpha'), so that J_mu_k(w_k) >= D(alpha')
+- mu_k d(alpha'), with d the prox-function: the mean of weight_m KL(alpha'_m | uniform). With eq. (7),
+
+    D(alpha') - D(alpha_k) <= mu_k d(alpha')  =  6 L d(alpha') / ((k + 1) (k + 2))         with the steps of algorithm 1
+
+which is eq. (16) where alpha' maximises D. There are many such alpha', and the bound holds for the one of least divergence: D knows
+only marginals of cliques, so that is the one of largest entropy among those with the same marginals. It is not the divergence of
+alpha_k, nor that of beta. What a run does know is a bound of d(alpha_K) of its own last point, a mixture of betas whose divergences
+are known (`kl_to_uniform`): taken as alpha', it says how fast D(alpha_K), which is within the gap of the maximum, was come close to
+(`bound_by_kl`).
+
 *Kernels* (section 4.3). Where w is known by coefficients (features.py), those of w_k are the beta_k of theorem 3; all of the
 above is linear in them, and norms come from the Gram matrix.
 """
@@ -72,9 +83,8 @@ class ExcessiveGapState(State):
     #: L, the estimate in use, and the safe one.
     constant: float
     safe: float
-    #: Mean of weight_m log |Y_m|, and the largest one.
+    #: Mean of weight_m log |Y_m|.
     labelings: float
-    most_labelings: float
     ell: float = 0.0
     beta_ell: float = 0.0
     mu: float = 0.0
@@ -141,7 +151,7 @@ class ExcessiveGapRun(ExpRun[ExcessiveGapState]):
         safe = max(safe, 1e-9)
         now = ExcessiveGapState(
             uniform.psi / self.lam, uniform.psi, uniform.psi, np.zeros_like(uniform.psi), self.lam, safe, safe,
-            self.mean(labelings), float(labelings.max()),
+            self.mean(labelings),
         )  # fmt: skip
         if self.solver.constant == "adaptive":
             now.constant = 0.01 * safe if math.isfinite(safe) else 1.0
@@ -193,15 +203,18 @@ class ExcessiveGapRun(ExpRun[ExcessiveGapState]):
         return {"mu": now.mu, "excess": now.excess, "constant": now.constant}
 
     def options(self, now: ExcessiveGapState) -> dict[str, Any]:
-        """The constants of the theory, and the iterations that eq. (22) allows for the gaps that were reached."""
+        """The constants of the theory, and the steps that eq. (22) allows to the gap, and to a dual that is so near its last value.
+
+        The largest divergence from the uniform distribution, D of eq. (8), is the mean of weight_m log |Y_m|.
+        """
         radius = math.sqrt(now.safe * self.lam)
         gap = max(now.gap, 1e-300)
         return {
             **super().options(now),
             "psi_bound": radius,
-            "log_labelings": now.most_labelings,
+            "log_labelings": now.labelings,
             "kl_to_uniform": now.divergence,
-            "bound_by_log_labelings": 2.0 + radius * math.sqrt(6.0 * now.most_labelings / (self.lam * gap)),
+            "bound_by_log_labelings": 2.0 + radius * math.sqrt(6.0 * now.labelings / (self.lam * gap)),
             "bound_by_kl": radius * math.sqrt(6.0 * max(0.0, now.divergence) / (self.lam * gap)),
             "n_steps": now.k,
             "n_failed": now.n_failed,

@@ -30,9 +30,9 @@ class ExpRun(OracleRun[S]):
 
     oracle: ExpOracle  # type: ignore[assignment]
     hardest: MaxOracle | None = None
-    #: The weights that `inner` saw last, and their scores.
+    #: The weights that `inner` saw last, and their scores, of variables and of factors.
     seen: NDArray[np.float64] | None = None
-    scores: NDArray[np.float64]
+    scores: list[NDArray[np.float64]]
 
     def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         self.columns = columns_of(problem, merge=True)
@@ -54,12 +54,13 @@ class ExpRun(OracleRun[S]):
     def inner(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
         """Inner product of two flat weights; behind a kernel, a product with its matrix, which is kept for `one`."""
         p = self.problem
-        if not (isinstance(p, FactorGraphs) and isinstance(p.variable_features, KernelFeatures)):
+        if not (isinstance(p, FactorGraphs) and p.has_kernel):
             return dot(one, other)
-        (own, own_factors), (others, other_factors) = p.split_weights(one), p.split_weights(other)
         if self.seen is not one:
-            self.seen, self.scores = one, p.variable_features.times(own.T)
-        return dot(self.scores, others.T) + dot(own_factors, other_factors)
+            sides = zip((p.variable_features, p.factor_features), p.split_weights(one), strict=True)
+            self.seen = one
+            self.scores = [side.times(own.T) if isinstance(side, KernelFeatures) else own.T for side, own in sides]
+        return sum(dot(scores, others.T) for scores, others in zip(self.scores, p.split_weights(other), strict=True))
 
     def regulariser(self, w: NDArray[np.float64]) -> float:
         """lam/2 |w|^2."""

@@ -201,7 +201,7 @@ class GraphJointOracle(JointOracle):
     Of binary and multi-class problems, without a cache, one pass over the rows finds and sums the planes: a few instructions a
     state are all there is to do, and what serves any graph would take ten times as long.
 
-    Where the variables' rows are known by a kernel alone, the identity stands in the place of the features: the weights of a row
+    Where the rows of one side are known by a kernel alone, the identity stands in the place of the features: the weights of a row
     *are* its scores then, and a plane of such weights has the coefficients of the rows. The oracle is asked at Z = K A, and answers
     in coefficients.
     """
@@ -209,12 +209,16 @@ class GraphJointOracle(JointOracle):
     oracle: GraphOracle
 
     def __init__(self, problem: FactorGraphs, engine: str | Engine = "auto", rescaling: str = "margin") -> None:
-        kernel = problem.variable_features
-        self.kernel = kernel if isinstance(kernel, KernelFeatures) else None
-        if self.kernel is not None:
-            identity = sp.eye_array(self.kernel.shape[0], format="csr")
-            problem = problem.with_variable_features(Features(identity, "the identity"))
-        self.problem, self.single = problem, self.kernel is None and is_single(problem)
+        self.kernels = tuple(
+            one if isinstance(one, KernelFeatures) else None
+            for one in (problem.variable_features, problem.factor_features)
+        )
+        of_variables, of_factors = self.kernels
+        if of_variables is not None:
+            problem = problem.with_variable_features(_identity(of_variables))
+        if of_factors is not None:
+            problem = problem.with_factor_features(_identity(of_factors))
+        self.problem, self.single = problem, of_variables is None and is_single(problem)
         features = problem.variable_features.arrays
         w_v, w_f = problem.working_weights()
         self.shapes = w_v.shape, w_f.shape
@@ -318,14 +322,18 @@ class GraphJointOracle(JointOracle):
     @property
     def has_images(self) -> bool:
         """With a kernel images are scores."""
-        return self.kernel is not None
+        return self.kernels != (None, None)
 
     def image(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        """K times the coefficients; weights of factors stay as they are."""
-        if self.kernel is None:
+        """K times the coefficients; weights of features stay as they are."""
+        if not self.has_images:
             return vector
-        a_v, a_f = self.split(vector)
-        return np.concatenate([np.asarray(self.kernel.times(a_v)).ravel(), a_f.ravel()])
+        sides = zip(self.kernels, self.split(vector), strict=True)
+        return np.concatenate([(own if kernel is None else kernel.times(own)).ravel() for kernel, own in sides])
+
+
+def _identity(kernel: KernelFeatures) -> Features:
+    return Features(sp.eye_array(kernel.shape[0], format="csr"), "the identity")
 
 
 def is_single(problem: FactorGraphs) -> bool:
