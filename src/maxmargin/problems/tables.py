@@ -4,7 +4,7 @@ A table of joint states in C order, seen from the variable in slot j, has shape 
 the joint states of the variables before it, stride those after it. `at` is where the table begins; `to` is where the
 vector of length n_states begins. Pairs of binary variables are by far the most common tables, and loops of length 2
 cost more than they do, so they are spelled out: state k then has the two entries k * stride and k * stride + 3 -
-stride.
+stride. Of the last variable, whose stride is 1, all states are done at once, which compiles to vector instructions.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ def slot_max(table: Any, at: int, outer: int, n_states: int, stride: int, out: A
     for k in range(n_states):
         out[to + k] = -np.inf
     y = at
+    if stride == 1:
+        for _ in range(outer):
+            for k in range(n_states):
+                out[to + k] = table[y + k] if table[y + k] > out[to + k] else out[to + k]
+            y += n_states
+        return
     for _ in range(outer):
         for k in range(n_states):
             most = out[to + k]
@@ -43,6 +49,12 @@ def slot_sum(table: Any, at: int, outer: int, n_states: int, stride: int, out: A
         out[to + 1] += table[at + stride] + table[at + 3]
         return
     y = at
+    if stride == 1:
+        for _ in range(outer):
+            for k in range(n_states):
+                out[to + k] += table[y + k]
+            y += n_states
+        return
     for _ in range(outer):
         for k in range(n_states):
             total = 0.0
@@ -63,6 +75,12 @@ def slot_add(table: Any, at: int, outer: int, n_states: int, stride: int, vector
         table[at + 3] += high
         return
     y = at
+    if stride == 1:
+        for _ in range(outer):
+            for k in range(n_states):
+                table[y + k] += sign * vector[to + k]
+            y += n_states
+        return
     for _ in range(outer):
         for k in range(n_states):
             change = sign * vector[to + k]
@@ -81,6 +99,12 @@ def slot_scale(table: Any, at: int, outer: int, n_states: int, stride: int, vect
         table[at + 3] *= vector[to + 1]
         return
     y = at
+    if stride == 1:
+        for _ in range(outer):
+            for k in range(n_states):
+                table[y + k] *= vector[to + k]
+            y += n_states
+        return
     for _ in range(outer):
         for k in range(n_states):
             for _ in range(stride):

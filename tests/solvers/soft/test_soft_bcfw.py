@@ -12,6 +12,7 @@ from maxmargin.datasets import make_synth2
 from maxmargin.errors import OptionError
 from maxmargin.problems import FactorGraphs, Features, Structure, Template, label_edges, multi_label_problem
 from maxmargin.solvers import Callback, SoftBCFW, Status, make_solver
+from maxmargin.solvers.soft.soft_bcfw import SoftRun
 from reference.enumerated_program import exact_optimum, value
 from reference.interruptions import Ticks, ctrl_c
 from reference.random_problems import random_problem
@@ -220,3 +221,32 @@ def test_scores_of_single_examples_count(C, tables):
     assert result.status is Status.CONVERGED
     assert result.dual - 1e-9 <= optimum <= result.primal + 1e-9
     assert result.primal == pytest.approx(value(problem, C, result.weights), abs=1e-4)
+
+
+def test_on_forests_the_bound_from_above_is_the_objective_itself():
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        problem = random_problem(rng, kind="forest", n_examples=5, max_states=5, forbidden=False, shared=seed % 2 == 0)
+        result = SoftBCFW().solve(problem, 3.0, tol=0.0, max_passes=6)
+        assert result.certificate == "exact"
+        assert result.primal == pytest.approx(value(problem, 3.0, result.weights), abs=1e-9)
+        assert result.dual - 1e-9 <= exact_optimum(problem, 3.0) <= result.primal + 1e-9
+
+
+def test_early_bounds_from_above_are_computed_where_they_may_end_the_run(problem, monkeypatch):
+    """All checks have a bound from below; the last one from above holds as long as there is no newer one."""
+    asked = []
+
+    def upper(self, now, soft, found=SoftRun.upper):
+        asked.append(now.n_passes)
+        return found(self, now, soft)
+
+    monkeypatch.setattr(SoftRun, "upper", upper)
+    result = SoftBCFW().solve(problem, 10.0, tol=0.0, max_passes=54)
+    assert result.history["n_passes"].tolist() == [*range(3, 45, 3), 48, 54]
+    assert asked == [3, 6, 12, 24, 48, 54]
+    assert (np.diff(result.history["dual"]) >= 0.0).all()
+    asked.clear()
+    reached = SoftBCFW().solve(problem, 10.0, tol=float(result.history["gap"][7]), max_passes=54)
+    assert reached.status is Status.CONVERGED
+    assert asked[-1] == reached.history["n_passes"][-1] <= 33

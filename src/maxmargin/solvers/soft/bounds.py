@@ -331,9 +331,13 @@ def _fill(g: Any, room: Any, t: int, local: int, tab: int, left: float) -> bool:
         if fixed[start + y] == -np.inf or (len(scores) > 0 and scores[tab + y] == -np.inf):
             blocked = blocked or _rank_one(y, arity, slot0, slots, missing, left) > 0.0
     if not blocked:
-        if size == 4 and arity == 2:
-            for y in range(4):
-                repaired[local + y] += missing[y >> 1] * missing[2 + (y & 1)] / left
+        if arity == 2:
+            n, after = slots[slot0 + 1].states, slots[slot0 + 1].delta
+            for i in range(slots[slot0].states):
+                # Most states miss nothing.
+                if missing[i] > 0.0:
+                    for k in range(n):
+                        repaired[local + i * n + k] += missing[i] * missing[after + k] / left
         else:
             for y in range(size):
                 repaired[local + y] += _rank_one(y, arity, slot0, slots, missing, left)

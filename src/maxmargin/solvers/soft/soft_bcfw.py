@@ -46,12 +46,14 @@ from numpy.typing import NDArray
 
 from maxmargin import jit
 from maxmargin.errors import OptionError
+from maxmargin.inference.trees import Trees
 from maxmargin.parallel.threads import asked_to_stop, run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import joint_states_of
 from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
 from maxmargin.solvers.core.sampling import draw_examples
 from maxmargin.solvers.core.solver import Solver
+from maxmargin.solvers.oracles.graph_oracle import GraphOracle
 from maxmargin.solvers.soft.algorithm_1 import random_blocks
 from maxmargin.solvers.soft.bounds import dual_point, hinges
 from maxmargin.solvers.soft.coupling import can_couple, couple_pairs
@@ -61,7 +63,7 @@ from maxmargin.solvers.soft.single_run import SingleRun
 from maxmargin.solvers.soft.state import BoundRules, Dual, Room, Rules
 from maxmargin.solvers.soft.structured import ATOMS, hold, hold_truth, overlapping
 from maxmargin.solvers.soft.structured_bounds import agreeing
-from maxmargin.solvers.soft.visits import visit_examples
+from maxmargin.solvers.soft.visits import distinct_blocks, visit_examples
 
 #: Block gap over the cost of repair that a run steers to, and how far off it may be: from 1 to 9 all do about equally well.
 _BALANCE, _SLACK = 3.0, 3.0
@@ -73,6 +75,10 @@ _EDGELESS_PASSES = 2
 _TABLE_STEPS = 10
 #: Rounds of descent on the messages at a check.
 _POLISH = 2
+#: Until this pass the bound from above is computed only where it may end the run, by what it is expected to be, or when it is from
+#: the first half of the passes: a check costs as much as one to two passes. Later checks are rare. An expected gap counts by this
+#: share, since it falls faster than what the blocks could gain.
+_EARLY, _EXPECTED = 42, 0.75
 #: C R^2 / (M loss) above which a proximal term brings it down to this, and the passes between two moves of the centre.
 _CONDITION, _CENTRE_PASSES = 20.0, 3
 
@@ -84,6 +90,9 @@ class SoftState(ProximalState):
     point: Dual
     rho: float
     next_check: int = field(default=3, kw_only=True)
+    #: The pass of the last bound from above, and the gap there, as a share of what the blocks could gain.
+    bounded: int = field(default=0, kw_only=True)
+    gap_share: float = field(default=0.0, kw_only=True)
 
     @property
     def nbytes(self) -> int:
@@ -194,9 +203,16 @@ class SoftRun(ProximalRun[SoftState]):
         self.certificate = "soft" if self.soft else "exact" if problem.is_forest else "relaxed"
         self.multipliers = has_factors and solver.multipliers
         self.has_factors = has_factors
+        #: On forests max-product finds the hinges, in less time than messages are improved.
+        self.trees = None
+        if has_factors and not self.soft and Trees().refusal(problem) is None:
+            self.trees = GraphOracle(problem, Trees())
         self.only_pairs, self.overlapping, self.held = has_only_pairs(self.g), overlapping(problem), hold(problem)
         #: What kernels are told of structured factors, which is nothing where there are none.
         self.structured = (self.held,) if len(self.held.factors) else ()
+        #: Room for w(mu), kept from check to check: fresh memory costs more than what is written to it.
+        self.dual_weights: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+        self.distinct = distinct_blocks(problem)
         self.n_blocks = int(problem.example_variables[-1] + problem.example_factors[-1])
         # lam + kappa; Algorithm 1 stays as printed.
         self.step_lam = lam if solver.blocks == "random" else max(lam, self.easy_lam())
@@ -339,7 +355,7 @@ class SoftRun(ProximalRun[SoftState]):
         """Visit the examples in order."""
         rules = Rules(
             self.step_lam, now.rho, self.solver.smoothing, 1 if edgeless else self.solver.sweeps, _TABLE_STEPS,
-            self.multipliers and not edgeless, edgeless,
+            self.multipliers and not edgeless, edgeless, self.distinct,
         )  # fmt: skip
         visit_examples(self.batch, now.w_v, self.edges(now.w_f), now.point, order, rules, self.room, *self.structured)
 
@@ -349,7 +365,7 @@ class SoftRun(ProximalRun[SoftState]):
         blocks, cost = self.mean(now.point.block_gap), max(repair_cost, 0.0) + self.mean(now.point.disagreement)
         ratio = blocks / cost / _BALANCE if blocks > 0.0 and cost > 0.0 else 1.0
         change = 1.0
-        if now.n_passes > 60 and len(gaps) % 5 == 0 and gaps[-1] > 0.8 * gaps[-6]:
+        if now.n_passes > 60 and len(gaps) > 5 and len(gaps) % 5 == 0 and gaps[-1] > 0.8 * gaps[-6]:
             # Little progress. Multipliers that move too far keep the marginals swinging: enforce agreement harder, unless it is the
             # blocks that lag behind, and have been losing ground.
             change = 2.0 if ratio > _SLACK and rounds[-1] >= rounds[-6] else 0.5
@@ -363,7 +379,8 @@ class SoftRun(ProximalRun[SoftState]):
         """Bound the optimum from both sides, keep the best weights, and write a line of history; steer, if on schedule."""
         clock = jit.clock()
         line = {"rho": now.rho}
-        primal = self.upper(now, self.soft)
+        above = self.bound_is_due(now, off_schedule)
+        primal = self.upper(now, self.soft) if above else np.inf
         linear, r_v, r_f = self.lower(now, self.soft)
         if self.soft:
             hard, h_v, h_f = self.lower(now, False)
@@ -374,14 +391,28 @@ class SoftRun(ProximalRun[SoftState]):
             now.primal = primal
             now.best_v[:], now.best_f[:] = now.w_v, now.w_f
         self.raise_dual(now, linear, r_v, r_f)
+        if above:
+            now.bounded, now.gap_share = now.n_passes, now.gap / max(self.left(now), 1e-300)
         if not off_schedule:
             now.next_check = now.n_passes + _CENTRE_PASSES * max(1, now.n_passes // 21)
         now.monitor_seconds += jit.clock() - clock
         gap, disagreement = self.mean(now.point.block_gap), self.mean(now.point.disagreement)
         now.write_line(block_gap=gap, disagreement=disagreement, **line)
 
+    def left(self, now: SoftState) -> float:
+        """What the blocks could gain, and what disagreement costs, when the examples were last visited."""
+        return self.mean(now.point.block_gap) + self.mean(now.point.disagreement)
+
+    def bound_is_due(self, now: SoftState, off_schedule: bool) -> bool:
+        """Whether a check computes the bound from above; the last one holds, too."""
+        if off_schedule or self.soft or now.n_passes > _EARLY or now.n_passes >= 2 * now.bounded:
+            return True
+        return _EXPECTED * now.gap_share * self.left(now) <= self.tol
+
     def upper(self, now: SoftState, soft: bool) -> float:
-        """The value g at the current weights and messages: for G_rho if soft, else for G."""
+        """The value g at the current weights and messages: for G_rho if soft, else for G, which is P itself on forests."""
+        if self.trees is not None and not soft:
+            return self.regulariser(now.w_v, now.w_f) + self.mean(self.trees.hinges(now.w_v, now.w_f, self.threads))
         hinge, w_f = np.empty(self.problem.n_examples), self.edges(now.w_f)
         enough = 0.05 * float((now.point.block_gap + now.point.disagreement).mean())
         rules = BoundRules(self.lam, now.rho, soft, 0 if soft else _POLISH, enough, self.only_pairs)
@@ -396,7 +427,10 @@ class SoftRun(ProximalRun[SoftState]):
 
     def lower(self, now: SoftState, soft: bool) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """The linear part of f at the current marginals, repaired unless soft, and the weights w(mu) there."""
-        r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
+        # Of a soft run there are two at a time.
+        if self.dual_weights is None or self.soft:
+            self.dual_weights = np.empty_like(now.w_v), np.empty_like(now.w_f)
+        r_v, r_f = self.dual_weights
         point = now.point
         further: tuple[Any, ...] = self.structured
         if further and not soft:
@@ -414,11 +448,13 @@ class SoftRun(ProximalRun[SoftState]):
         """
         if self.overlapping:
             return 0.0
-        share = self.lam / self.step_lam
-        w = now.w_v, now.w_f
-        repaired = share * r_v + (1.0 - share) * now.centre_v, share * r_f + (1.0 - share) * now.centre_f
-        before, after = self.problem.inner(w, w), self.problem.inner(repaired, repaired)
-        return self.step_lam / 2.0 * (after - before)
+        share, inner = self.lam / self.step_lam, self.problem.inner
+        w, r, centre = (now.w_v, now.w_f), (r_v, r_f), (now.centre_v, now.centre_f)
+        # |share r + (1 - share) centre|^2
+        after = share**2 * inner(r, r)
+        if share < 1.0:
+            after += (1.0 - share) * (2.0 * share * inner(r, centre) + (1.0 - share) * inner(centre, centre))
+        return self.step_lam / 2.0 * (after - inner(w, w))
 
     # -------------------------------------------------------------------------------------------- the outcome
 

@@ -40,6 +40,8 @@ class Rules(Struct):
     #: Whether multipliers move, and whether factors are left out.
     multipliers: bool
     edgeless: bool
+    #: Of each factor template whether no two of its joint states share a block.
+    distinct: NDArray[np.bool_]
 
 
 class BoundRules(Struct):
@@ -76,6 +78,8 @@ class Room(Struct):
     value: NDArray[np.float64]
     target: NDArray[np.float64]
     missing: NDArray[np.float64]
+    #: The joint states of one factor that have mass.
+    active: NDArray[np.int64]
     #: Block gap and disagreement.
     figures: NDArray[np.float64]
     structured: ScopeRoom
@@ -86,7 +90,8 @@ class Room(Struct):
         statistics, states, tables, slots = 2 * largest.buffer, largest.states, largest.tables, largest.slots
         sizes = (
             statistics, statistics, states, states, states, states, tables, tables, max(largest.deltas, slots, states),
-            largest.deltas, max(largest.table, states), slots, slots, 2,
+            largest.deltas, max(largest.table, states), slots, slots,
         )  # fmt: skip
-        parts: tuple[Any, ...] = (*map(np.empty, sizes), ScopeRoom.of(largest))
+        active = np.empty(largest.table, np.int64)
+        parts: tuple[Any, ...] = (*map(np.empty, sizes), active, np.empty(2), ScopeRoom.of(largest))
         return cls(*parts)

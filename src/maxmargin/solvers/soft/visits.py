@@ -29,14 +29,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maxmargin.jit import inner, kernel
+from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import add_row, score_row
 from maxmargin.problems.layout import P_BLOCK, P_STATE_I, P_STATE_J
-from maxmargin.problems.tables import slot_add, slot_sum
+from maxmargin.problems.tables import slot_add
 from maxmargin.problems.templates import TABLE
 from maxmargin.solvers.soft.simplex import project_block
 from maxmargin.solvers.soft.structured import add_messages, sweep_structured
+
+
+def distinct_blocks(problem: FactorGraphs) -> NDArray[np.bool_]:
+    """Of each factor template whether no two of its joint states share a block."""
+    used = [one.blocks[one.blocks >= 0] for one in problem.factor_templates]
+    return np.array([len(np.unique(blocks)) == len(blocks) for blocks in used], bool)
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
 
 
 @kernel
@@ -173,8 +184,8 @@ def _sweep_factors(batch: Any, dual: Any, rules: Any, room: Any, m: int, q: int,
             message[at_i + 1] += to_i
             message[at_j + 1] += to_j
         elif kinds[factors[c].template].kind == TABLE:
-            gone = _table_scores(batch, dual, rules, room, m, c, shift, move_nu)
-            gap = _table_steps(batch, dual, rules, room, c, tab, shift, own, first)
+            gone, n = _table_scores(batch, dual, rules, room, m, c, shift, move_nu)
+            gap = _table_steps(batch, dual, rules, room, c, n, tab, shift, own, first)
             add_messages(g, room, example.structure, c)
             total_gap += gap
             total_disagreement += gone
@@ -183,17 +194,28 @@ def _sweep_factors(batch: Any, dual: Any, rules: Any, room: Any, m: int, q: int,
 
 
 @inner
-def _table_scores(batch: Any, dual: Any, rules: Any, room: Any, m: int, c: int, shift: int, move_nu: bool) -> float:
-    """Write the messages and the reparametrised scores of one factor's table; returns its disagreement."""
+def _table_scores(
+    batch: Any, dual: Any, rules: Any, room: Any, m: int, c: int, shift: int, move_nu: bool
+) -> tuple[float, int]:
+    """Write the messages and the reparametrised scores of one factor's table, and which of its joint states have mass.
+
+    Few have, in large tables. Returns the disagreement, and their number.
+    """
     g, side = batch.graphs, batch.factors
     example, variables, scope, slots, factor = g.examples[m], g.variables, g.scope, g.slots, side.members[c]
     blocks, fixed, scores, kind = side.block, side.fixed, side.scores, side.kinds[factor.template]
-    mu, table, nu, learned, value, delta = dual.mu, dual.table, dual.nu, room.z, room.value, room.delta
+    mu, table, nu, learned, value, delta, active = (
+        dual.mu, dual.table, dual.nu, room.z, room.value, room.delta, room.active,
+    )  # fmt: skip
     start, size, slot0, at = kind.start, kind.entries, kind.slots, factor.neighbours
     v0, tab, msg = (
         g.structures[example.structure].variables, example.tables + factor.table, example.messages + factor.message,
     )  # fmt: skip
-    inverse, smoothing, disagreement = 1.0 / rules.rho, rules.smoothing, 0.0
+    inverse, smoothing, disagreement, n = 1.0 / rules.rho, rules.smoothing, 0.0, 0
+    for y in range(size):
+        if table[tab + y] > 0.0:
+            active[n] = y
+            n += 1
     for y in range(size):
         b = blocks[start + y]
         value[y] = fixed[start + y] + (learned[shift + b] if b >= 0 else 0.0)
@@ -206,7 +228,8 @@ def _table_scores(batch: Any, dual: Any, rules: Any, room: Any, m: int, c: int, 
         state = example.states + variables[v0 + scope[at + j]].table
         for k in range(n_states):
             delta[z + k] = -mu[state + k]
-        slot_sum(table, tab, outer, n_states, stride, delta, z)
+        for a in range(n):
+            delta[z + (active[a] // stride) % n_states] += table[tab + active[a]]
         # Multipliers are kept relative to the first state's (see FactorGraphs, *messages*): entry z - j + k - 1.
         for k in range(n_states - 1, -1, -1):
             gone = delta[z + k]
@@ -221,15 +244,19 @@ def _table_scores(batch: Any, dual: Any, rules: Any, room: Any, m: int, c: int, 
     if smoothing > 0.0:
         for y in range(size):
             value[y] -= smoothing * table[tab + y]
-    return disagreement
+    return disagreement, n
 
 
 @inner
 def _table_steps(
-    batch: Any, dual: Any, rules: Any, room: Any, c: int, tab: int, shift: int, own: float, measure: bool
+    batch: Any, dual: Any, rules: Any, room: Any, c: int, n: int, tab: int, shift: int, own: float, measure: bool
 ) -> float:
-    """Up to `steps` pairwise steps on one factor's table; returns its gap before them, if measured."""
-    side, slots, table = batch.factors, batch.graphs.slots, dual.table
+    """Up to `steps` pairwise steps on one factor's table; returns its gap before them, if measured.
+
+    The first n of room.active are the joint states that have mass.
+    """
+    side, slots, table, active = batch.factors, batch.graphs.slots, dual.table, room.active
+    distinct = rules.distinct[side.members[c].template]
     blocks, kind, value, delta, scores, moved = (
         side.block, side.kinds[side.members[c].template], room.value, room.delta, room.z, room.moved,
     )  # fmt: skip
@@ -237,19 +264,23 @@ def _table_steps(
     inverse, smoothing, gap = 1.0 / rules.rho, rules.smoothing, 0.0
     opening = 0.0
     for step_number in range(rules.steps):
-        best, worst, high, low = 0, 0, -np.inf, np.inf
-        for y in range(size):
-            if value[y] > high:
-                best, high = y, value[y]
-            if table[tab + y] > 0.0 and value[y] < low:
-                worst, low = y, value[y]
+        best, last, high, low = 0, 0, -np.inf, np.inf
+        for a in range(n):
+            if value[active[a]] < low:
+                last, low = a, value[active[a]]
+            if value[active[a]] > high:
+                best, high = active[a], value[active[a]]
+        worst = active[last]
+        # Joint states that have no mass join in at the first step, and when those that have some are done with.
+        if step_number == 0 or high - low < 0.1 * opening:
+            best = _first_largest(value, size)
+            high = value[best]
         if step_number == 0:
             opening = high - low
             if measure:
                 gap = high
-                for y in range(size):
-                    if table[tab + y] > 0.0:
-                        gap -= table[tab + y] * value[y]
+                for a in range(n):
+                    gap -= table[tab + active[a]] * value[active[a]]
         # Later steps polish the block: stop when what is left is small beside what the first step found.
         if high - low <= 1e-15 or high - low < 0.1 * opening:
             break
@@ -263,8 +294,13 @@ def _table_steps(
         if step >= table[tab + worst]:
             step = table[tab + worst]
             table[tab + worst] = 0.0
+            n -= 1
+            active[last] = active[n]
         else:
             table[tab + worst] -= step
+        if table[tab + best] == 0.0:
+            active[n] = best
+            n += 1
         table[tab + best] += step
         value[best] -= smoothing * step
         value[worst] += smoothing * step
@@ -286,6 +322,10 @@ def _table_steps(
             if loss >= 0:
                 scores[shift + loss] += own * step
                 moved[shift + loss] -= step
+            if distinct:
+                value[best] -= own * step if gain >= 0 else 0.0
+                value[worst] += own * step if loss >= 0 else 0.0
+                continue
             for y in range(size):
                 b = blocks[start + y]
                 if b >= 0:
@@ -294,6 +334,22 @@ def _table_steps(
                     elif b == loss:
                         value[y] += own * step
     return gap
+
+
+@inner
+def _first_largest(value: Any, size: int) -> int:
+    """The first of the largest entries; four running maxima, since one would wait for itself at every step."""
+    a = b = c = d = -np.inf
+    for y in range(0, size - 3, 4):
+        a, b = max(a, value[y]), max(b, value[y + 1])
+        c, d = max(c, value[y + 2]), max(d, value[y + 3])
+    for y in range(size - size % 4, size):
+        a = max(a, value[y])
+    top = max(max(a, b), max(c, d))
+    for y in range(size):
+        if value[y] == top:
+            return y
+    return 0
 
 
 @inner
