@@ -348,7 +348,7 @@ class SoftRun(ProximalRun[SoftState]):
         blocks_before = self.problem.example_variables + self.problem.example_factors
         chosen = np.searchsorted(blocks_before, blocks, side="right") - 1
         places = blocks - blocks_before[chosen]
-        rules = Rules(self.step_lam, now.rho, 0.0, 1, 1, False, False)
+        rules = Rules(self.step_lam, now.rho, 0.0, 1, 1, False, False, self.distinct)
         random_blocks(self.batch, now.w_v, now.w_f, now.point, chosen, places, rules, self.room, *self.structured)
 
     def visit(self, now: SoftState, order: NDArray[np.int64], edgeless: bool) -> None:
