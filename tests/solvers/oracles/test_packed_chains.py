@@ -152,6 +152,21 @@ def test_the_rate_does_not_depend_on_the_units_of_the_features(monkeypatch):
     assert 0.2 < found[0] / found[1] < 5.0
 
 
+def test_a_rate_far_below_the_first_guess_is_found():
+    # Features that say nothing beside a transition that is always the same, in sequences that are long: steps add up.
+    rng = np.random.default_rng(0)
+    labels = [np.arange(400) % 2 for _ in range(5)]
+    problem = chain_problem(
+        Features(sp.csr_array(rng.normal(size=(2000, 1)) * 0.1)), labels, 2, False, lengths=[400] * 5
+    )
+    _, packed = both(problem)
+    found, visited = packed.rate(1e-3, np.arange(5))
+    w = np.zeros(packed.n_weights)
+    assert found > 0.0
+    assert packed.descend(w, np.arange(5), found, 1e-3, 0) < 5 * 400 * np.log(2.0)
+    assert visited % 5 == 0
+
+
 def test_others_are_not_packed():
     rng = np.random.default_rng(0)
     rows = [rng.normal(size=(3, 2)) for _ in range(4)]

@@ -47,8 +47,8 @@ from maxmargin.solvers.oracles.sentences import (
     to_blocks,
 )
 
-#: States are filled up to a multiple of this: a cache line of doubles.
-_LANES = 8
+#: States are filled up to a multiple of this, which loops over them count on.
+_LANES = 4
 #: Examples that a rate is tried on; and how many at a time between two questions whether to stop.
 _SAMPLE, _PIECE = 512, 1024
 #: Powers of two that a rate is looked for among, up and down.
@@ -149,11 +149,11 @@ class PackedChains:
         best, found = loss(0.0), 0.0
         for powers in (range(_POWERS), range(-1, -_POWERS, -1)):
             for power in powers:
-                eta = unit * 2.0**power
-                value = loss(eta)
-                if not value < best:
+                value = loss(unit * 2.0**power)
+                if value < best:
+                    best, found = value, unit * 2.0**power
+                elif found > 0.0 or power >= 0:
                     break
-                best, found = value, eta
             if found > unit:
                 break
         return min(found, 0.5 / lam), n
