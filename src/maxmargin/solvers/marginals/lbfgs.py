@@ -153,7 +153,8 @@ class LBFGSRun(ExpRun[LBFGSState]):
         self.packed = oracle.packed() if hasattr(oracle, "packed") else None
         self.n_weights = self.oracle.n_weights if self.packed is None else self.packed.n_weights
         #: Room for the next gradient, and for points along a direction.
-        self.spare, self.points = np.empty(self.n_weights), [np.empty(0)][:0]
+        self.spare = np.empty(self.n_weights)
+        self.points: list[NDArray[np.float64]] = []
         self.ranges = ranges(self.n_weights)
 
     def begin(self, earlier: LBFGSState | None) -> LBFGSState:

@@ -15,7 +15,8 @@ in units of 1 / mean |x|^2, with the least sum of H_m over some examples, each t
 
 *The diagonal of the Hessian* is bounded along the way. Of column c and state j it is lam + 1/M sum_t weight x_tc^2 p_t(j) (1 -
 p_t(j)); features of one position move its scores together, so that x_tc^2 is replaced by |x_tc| |x_t|_1 (a sum of a row of absolute
-values bounds the largest eigenvalue), and each position counts with the marginals before its last step.
+values bounds the largest eigenvalue), and each position counts with the marginals before its last step. Of a factor's weight it is
+the variance of a count, for which the squares of expected minus true counts stand: their mean under the model is the variance.
 """
 
 from __future__ import annotations
@@ -73,10 +74,8 @@ class PackedChains:
         self.n_states, self.n_columns = problem.n_variable_blocks, features.shape[1]
         self.width = -(-self.n_states // _LANES) * _LANES
         self.cut = self.n_columns * self.width
-        self.n_examples, self.n_weights = (
-            problem.n_examples,
-            self.cut + problem.n_weights - self.n_states * self.n_columns,
-        )
+        self.n_examples = problem.n_examples
+        self.n_weights = self.cut + problem.n_weights - self.n_states * self.n_columns
         singles = np.flatnonzero(a.factor_kinds[a.factors.template].arity == 1)
         owner = np.searchsorted(a.structures.factors, singles, side="right") - 1
         self.sentences = Sentences(
@@ -89,9 +88,10 @@ class PackedChains:
         )  # fmt: skip
         self.sums: list[NDArray[np.float64]] = []
         # Kernels are compiled before any clock starts: called with nothing to do.
-        w, nothing = np.zeros(0), np.empty(0, np.int64)
-        self._add(nothing, np.zeros(self.n_weights), np.zeros(self.n_weights), w)
-        self.descend(np.zeros(self.n_weights), nothing, 0.0, 0.0, 0)
+        w_v, w_f = np.zeros((0, self.width)), np.zeros((problem.factor_features.shape[1], problem.n_factor_blocks))
+        nothing, none, room = np.empty(0, np.int64), np.empty(0), self._room()
+        add_sentences(self.sentences, room, w_v, w_f, nothing, w_v, w_f, none)
+        visit_sentences(self.sentences, room, w_v, w_f, nothing, np.zeros(3), none, w_v, w_f)
 
     def packed(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
         """Flat weights of the problem as they stand here."""
@@ -169,7 +169,7 @@ class PackedChains:
         w_v, w_f = self.split(w)
         bent_v, bent_f = (np.empty((0, 0)),) * 2 if curvature is None else self.split(curvature)
         scale, total, room = np.ones(1), 0.0, self._room()
-        for low in [*range(0, len(order), _PIECE)] or [0]:
+        for low in range(0, len(order), _PIECE):
             if low and stop():
                 break
             total += visit_sentences(
@@ -203,10 +203,10 @@ class PackedChains:
         )  # fmt: skip
 
 
-def packs(problem: FactorGraphs, chain: Chain | None) -> bool:
+def packs(problem: FactorGraphs, chain: Chain) -> bool:
     """Whether every position has a sparse row of features of its own, and its states the same blocks in their order."""
     features, groups, a = problem.variable_features, problem.arrays.variable_groups, problem.arrays
-    if chain is None or not chain.plain or isinstance(features, KernelFeatures) or not features.sparse:
+    if not chain.plain or isinstance(features, KernelFeatures) or not features.sparse:
         return False
     template = problem.variable_templates[0]
     if len(problem.variable_templates) > 1 or len(template.blocks) != problem.n_variable_blocks or len(a.losses) == 0:
