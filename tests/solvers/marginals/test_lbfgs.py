@@ -6,16 +6,20 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.optimize import minimize
 
 from maxmargin.errors import OptionError
 from maxmargin.estimators import ChainSVM
-from maxmargin.problems import label_edges, multi_label_problem
+from maxmargin.problems import columns, label_edges, multi_label_problem
 from maxmargin.problems.chains import chain_problem
+from maxmargin.problems.features import Features
 from maxmargin.problems.multi_class import multi_class_problem
 from maxmargin.solvers import BCFW, BundleMethod, Callback, ExponentiatedGradient, Status
 from maxmargin.solvers.frank_wolfe.frank_wolfe import FrankWolfe
+from maxmargin.solvers.marginals import lbfgs
 from maxmargin.solvers.marginals.lbfgs import LBFGS, two_loops
+from maxmargin.solvers.oracles import packed_chains
 from reference.enumerated_program import planes
 from reference.random_problems import random_problem
 
@@ -231,3 +235,100 @@ def test_sentences():
     state = FrankWolfe().solve(PROBLEMS["classes"], max_passes=1).state
     with pytest.raises(OptionError, match='not one of "lbfgs"'):
         LBFGS().solve(PROBLEMS["classes"], state=state)
+
+
+def text(seed=0, n=40, tags=3, columns=9, longest=5):
+    """Chains with sparse features that say something about the tags."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, longest, n)
+    labels = [rng.integers(0, tags, length) for length in lengths]
+    seen = rng.random((tags, columns))[np.concatenate(labels)] > rng.random((lengths.sum(), columns))
+    return chain_problem(
+        Features(sp.csr_array(seen.astype(float))), labels, tags, lengths=lengths, sample_weight=rng.random(n) + 0.5
+    )
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Begin with gradient descent on small problems, too."""
+    monkeypatch.setattr(lbfgs, "_MANY", 2)
+
+
+@pytest.mark.parametrize("C", [0.1, 30.0, 1e4])
+@pytest.mark.parametrize("objective", ["log", "softmax-margin"])
+def test_text_begins_with_gradient_descent(few, C, objective):
+    problem = text()
+    best, w = log_optimum(problem, C, losses=objective != "log")
+    result = LBFGS(objective=objective).solve(problem, C, tol=1e-8, max_passes=1000)
+    assert result.state.rate > 0.0
+    assert len(result.state.scale)
+    assert result.history["n_passes"][0] == 4
+    assert (result.history["dual"] <= best + 1e-8 * max(1.0, best)).all()
+    assert (result.history["primal"] >= best - 1e-8 * max(1.0, best)).all()
+    assert result.status is Status.CONVERGED, result.summary()
+    assert result.primal - best <= 1e-8 * max(1.0, best)
+    assert result.weights.shape == (problem.n_weights,)
+    np.testing.assert_allclose(result.weights, w, atol=2e-4 * np.sqrt(C))
+
+
+def test_passes_of_gradient_descent_are_few_against_those_that_they_replace(few, monkeypatch):
+    problem, C = text(1, n=400, columns=60), 400.0
+    some = LBFGS().solve(problem, C, tol=1e-3, max_passes=500)
+    monkeypatch.setattr(lbfgs, "_MANY", 10**9)
+    none = LBFGS().solve(problem, C, tol=1e-3, max_passes=500)
+    assert some.status is none.status is Status.CONVERGED
+    assert some.n_passes < none.n_passes
+    assert abs(some.primal - none.primal) <= 1e-3
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3, 4])
+def test_a_run_that_ends_among_passes_of_gradient_descent_has_bounds(few, passes, tmp_path):
+    problem, C = text(), 30.0
+    best, _ = log_optimum(problem, C)
+    result = LBFGS().solve(problem, C, tol=0.0, max_passes=passes, checkpoint=tmp_path / "run")
+    assert result.n_passes == passes
+    assert result.dual <= best <= result.primal < np.inf
+    # What it resumes from is what it would have been.
+    resumed = LBFGS().solve(problem, C, tol=0.0, max_passes=9, checkpoint=tmp_path / "run")
+    whole = LBFGS().solve(problem, C, tol=0.0, max_passes=9)
+    np.testing.assert_array_equal(resumed.weights, whole.weights)
+    assert resumed.primal == whole.primal
+
+
+def test_threads_do_not_change_the_bits_of_text(few):
+    problem = text(n=80, columns=3)
+    one, two = (LBFGS().solve(problem, 10.0, tol=0.0, max_passes=12, n_jobs=jobs) for jobs in (1, 3))
+    np.testing.assert_array_equal(one.weights, two.weights)
+    assert (one.primal, one.dual) == (two.primal, two.dual)
+
+
+def test_where_no_rate_is_better_than_none_the_run_begins_at_zero(few, monkeypatch):
+    problem, C = text(), 30.0
+    best, _ = log_optimum(problem, C)
+    monkeypatch.setattr(packed_chains.PackedChains, "rate", lambda self, lam, order: (0.0, 0))
+    result = LBFGS().solve(problem, C, tol=1e-6, max_passes=500)
+    assert result.status is Status.CONVERGED
+    assert result.primal - best <= 1e-6
+    assert len(result.state.scale) == 0
+
+
+def test_a_state_of_text_is_taken_up_with_its_scales(few):
+    problem = text()
+    first = LBFGS().solve(problem, 30.0, tol=1e-6, max_passes=500)
+    again = LBFGS().solve(problem, 30.0, tol=1e-6, max_passes=500, state=first.state)
+    assert again.n_passes <= 2
+    np.testing.assert_array_equal(again.state.scale, first.state.scale)
+    best, _ = log_optimum(problem, 60.0)
+    other = LBFGS().solve(problem, 60.0, tol=1e-6, max_passes=500, state=first.state)
+    assert other.status is Status.CONVERGED
+    assert abs(other.primal - best) <= 1e-6
+
+
+def test_merged_columns_of_text_give_the_weights_of_the_problem(few, monkeypatch):
+    # More columns than a cache holds are put in order, and merged where nothing can tell them apart.
+    monkeypatch.setattr(columns, "_FEW", 10)
+    problem = text(2, n=12, columns=30)
+    best, w = log_optimum(problem, 10.0)
+    result = LBFGS().solve(problem, 10.0, tol=1e-8, max_passes=500)
+    assert abs(result.primal - best) <= 1e-8
+    np.testing.assert_allclose(result.weights, w, atol=1e-3)

@@ -24,14 +24,21 @@ Wolfe conditions (Lewis and Overton, Math. Programming 2013, algorithm 4.6),
 
     P(w + t d) <= P(w) + 1e-4 t d . grad,      d . grad(w + t d) >= 0.9 d . grad
 
-One pass is one call of the oracle for all examples: a step that is accepted, most of the time.
+with t between the two ends of a bracket where the slopes at 0 and at its last end would let it be 0. One pass is one call of the
+oracle for all examples: a step that is accepted, most of the time.
+
+*Text.* Chains with sparse features have an oracle that is faster in coordinates of its own (packed_chains.py), which also makes
+`_ONLINE` passes of stochastic gradient descent before the first step, if there are enough examples and no earlier state. From then
+on L-BFGS works in the variables w / r, with the gradient r grad, where r are 1 / sqrt of bounds of the Hessian's diagonal: its
+curvature is about 1 in all of them, whether a feature is rare or frequent. Pairs are kept in single precision there: they are
+directions, and all sums that certify anything are of doubles.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,7 +46,7 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
-from maxmargin.jit import kernel
+from maxmargin.jit import kernel, reordering
 from maxmargin.parallel.threads import map_shards
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
@@ -53,6 +60,12 @@ _DECREASE, _CURVATURE = 1e-4, 0.9
 _ROUNDING = 1e-14
 #: Entries of vectors that stay in the cache while others pass by.
 _PIECE = 1 << 12
+#: Parts of pairs below it are left out.
+_TINY = 1e-35
+#: Share of a bracket that a step keeps away from its ends.
+_APART = 0.1
+#: Passes of stochastic gradient descent at the beginning, and the examples that they are for.
+_ONLINE, _MANY = 3, 512
 
 
 @dataclass
@@ -76,11 +89,15 @@ class LBFGSState(State):
     high: float = math.inf
     #: Pairs that were added since the last fresh start.
     n_pairs: int = 0
+    #: (d,), what the variables are multiplied by, or none; passes of gradient descent that are left, and their rate.
+    scale: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    online: int = 0
+    rate: float = 0.0
 
     @property
     def nbytes(self) -> int:
         """Bytes of the pairs and vectors."""
-        return int(self.pairs.nbytes + 3 * self.w.nbytes)
+        return int(self.pairs.nbytes + 3 * self.w.nbytes + self.scale.nbytes)
 
 
 class LBFGS(Solver):
@@ -131,25 +148,32 @@ class LBFGSRun(ExpRun[LBFGSState]):
 
     def __init__(self, solver: LBFGS, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        #: Room for the next gradient.
-        self.spare = np.empty(self.oracle.n_weights)
-        self.ranges = ranges(self.oracle.n_weights)
+        oracle: Any = self.oracle
+        #: The oracle whose coordinates the vectors have, if they are not the problem's.
+        self.packed = oracle.packed() if hasattr(oracle, "packed") else None
+        self.n_weights = self.oracle.n_weights if self.packed is None else self.packed.n_weights
+        #: Room for the next gradient, and for points along a direction.
+        self.spare = np.empty(self.n_weights)
+        self.points: list[NDArray[np.float64]] = []
+        self.ranges = ranges(self.n_weights)
 
     def begin(self, earlier: LBFGSState | None) -> LBFGSState:
         """No weights, or those of an earlier run; the memory is empty."""
-        d, n = self.oracle.n_weights, self.solver.memory
-        zero = np.zeros(d)
-        now = LBFGSState(
-            zero, zero.copy(), zero.copy(), zero.copy(), np.zeros((2, n, d)), np.zeros((2, n, n)), self.lam
-        )
+        d, n = self.n_weights, self.solver.memory
+        zero, gradient, direction, best = (np.zeros(d) for _ in range(4))
+        pairs = np.zeros((2, n, d), np.float64 if self.packed is None else np.float32)
+        now = LBFGSState(zero, gradient, direction, best, pairs, np.zeros((2, n, n)), self.lam)
         if earlier is not None:
-            now.w = earlier_of(now, earlier, ("w",)).w.copy()
+            earlier = earlier_of(now, earlier, ("w",))
+            now.w, now.scale = earlier.w.copy(), earlier.scale.copy()
+        elif self.packed is not None and self.oracle.n_examples >= _MANY:
+            now.online, now.next_check = _ONLINE, _ONLINE + 1
         # Kernels are compiled before any clock starts: called with nothing to do.
         go_along(zero, zero, 0.0, zero, 0, 0)
-        find_gradient(zero, zero, 0.0, zero, zero, 0, 0)
-        add_pair(zero, zero, zero, zero, now.pairs[:, 0], 0, 0)
-        add_products(now.pairs, zero, zero, 0, 0, 0)
-        combine(now.pairs, np.zeros((2, 0)), 0.0, zero, zero, 0, 0)
+        find_gradient(zero, zero, 1.0, 0.0, zero, zero, 0, 0)
+        add_pair(zero, zero, zero, zero, now.scale, pairs[:, 0], 0, 0)
+        add_products(pairs, pairs[1, 0], zero, now.scale, 0, 0, 0)
+        combine(pairs, np.zeros((2, 0)), 0.0, zero, now.scale, zero, 0, 0)
         return now
 
     def over(self, function: Any, *arguments: Any) -> Any:
@@ -159,14 +183,12 @@ class LBFGSRun(ExpRun[LBFGSState]):
 
     def steps(self, now: LBFGSState, stop: Callable[[], bool]) -> None:
         """One point along the direction: accept it and find the next direction, or narrow the bracket."""
-        w, gradient = np.empty_like(now.w), self.spare
+        if now.online > 0:
+            self.descend(now, stop)
+            return
+        w, gradient = self.point(now), self.spare
         norm = self.over(go_along, now.w, now.direction, now.step, w)
-        found = self.expect(now, w, 1.0)
-        value = float(self.lam / 2.0 * norm + self.mean(found.values))
-        square, slope = self.over(find_gradient, w, found.psi, self.lam, now.direction, gradient).tolist()
-        now.dual = max(now.dual, value - square / (2.0 * self.lam))
-        if value < now.primal:
-            now.primal, now.best = value, w
+        value, slope = self.look(now, w, norm, gradient)
         if value > now.value + _DECREASE * now.step * now.slope + _ROUNDING * abs(value):
             now.high = now.step
         elif slope < _CURVATURE * now.slope:
@@ -174,18 +196,69 @@ class LBFGSRun(ExpRun[LBFGSState]):
         else:
             self.turn(now, w, gradient, value)
             return
-        now.step = 0.5 * (now.low + now.high) if now.high < math.inf else 2.0 * now.low
+        if now.high < math.inf:
+            margin = _APART * (now.high - now.low)
+            # The slope is 0 here if it is linear; where it did not grow there is no such place.
+            zero = now.step * now.slope / (now.slope - slope) if slope > now.slope else 0.5 * (now.low + now.high)
+            now.step = min(max(zero, now.low + margin), now.high - margin)
+        else:
+            now.step = 2.0 * now.low
         if now.high < math.inf and now.high - now.low <= _ROUNDING * now.high:
             # Rounding hides all decrease along this direction: forget it.
             now.n_pairs = 0
             self.turn(now, now.w, now.gradient, now.value)
+
+    def descend(self, now: LBFGSState, stop: Callable[[], bool]) -> None:
+        """A pass of stochastic gradient descent; the last one measures the variables."""
+        assert self.packed is not None
+        n = self.packed.n_examples
+        order = np.random.default_rng([self.seed, now.online]).permutation(n)
+        if now.online == _ONLINE:
+            now.rate, visited = self.packed.rate(self.lam, order)
+            now.n_oracle_calls += visited
+        curvature = np.zeros(self.n_weights) if now.online == 1 else None
+        begun = (_ONLINE - now.online) * n
+        total = self.packed.descend(now.w, order, now.rate, self.lam, begun, curvature, stop)
+        now.n_oracle_calls += n
+        now.online -= 1
+        if now.rate == 0.0 or not math.isfinite(total):
+            # No rate is better than none.
+            now.w[:] = 0.0
+            now.online, now.next_check = 0, now.n_passes + 2
+        elif curvature is not None:
+            now.scale = self.packed.scales(curvature, self.lam)
+
+    def point(self, now: LBFGSState) -> NDArray[np.float64]:
+        """Room for a point that is neither where the run stands nor the best one: new memory costs as much as to fill it."""
+        for one in self.points:
+            if one is not now.w and one is not now.best:
+                return one
+        self.points.append(np.empty(self.n_weights))
+        return self.points[-1]
+
+    def look(
+        self, now: LBFGSState, w: NDArray[np.float64], norm: float, gradient: NDArray[np.float64]
+    ) -> tuple[float, float]:
+        """Both bounds at w, of squared norm `norm`; its gradient; returns the value and the slope along the direction."""
+        if self.packed is None:
+            found = self.expect(now, w, 1.0)
+            psi, values, share = found.psi, found.values, 1.0
+        else:
+            now.n_oracle_calls += self.packed.n_examples
+            (psi, values), share = self.packed.mean(w, self.threads), 1.0 / self.packed.n_examples
+        value = float(self.lam / 2.0 * norm + self.mean(values))
+        square, slope = self.over(find_gradient, w, psi, share, self.lam, now.direction, gradient).tolist()
+        now.dual = max(now.dual, value - square / (2.0 * self.lam))
+        if value < now.primal:
+            now.primal, now.best = value, w
+        return value, slope
 
     def turn(self, now: LBFGSState, w: NDArray[np.float64], gradient: NDArray[np.float64], value: float) -> None:
         """Go to w, and find the direction from there."""
         m = self.solver.memory
         newest = now.n_pairs % m
         # The product is not positive at the first point and where nothing but rounding moved; then nothing is remembered.
-        product = self.over(add_pair, w, now.w, gradient, now.gradient, now.pairs[:, newest])
+        product = self.over(add_pair, w, now.w, gradient, now.gradient, now.scale, now.pairs[:, newest])
         now.n_pairs = now.n_pairs + 1 if now.step > 0.0 and product > 0.0 else 0
         if gradient is not now.gradient:
             self.spare = now.gradient
@@ -194,24 +267,28 @@ class LBFGSRun(ExpRun[LBFGSState]):
         order = (now.n_pairs - n + np.arange(n)) % m
         if n:
             newest = order[-1]
-            with_y, with_gradient = self.over(add_products, now.pairs, now.pairs[1, newest], gradient, n)
+            with_y, with_gradient = self.over(add_products, now.pairs, now.pairs[1, newest], gradient, now.scale, n)
             now.products[:, :n, newest] = with_y
             now.products[1, newest, :n] = with_y[1]
             shares, own = two_loops(now.products, order, with_gradient)
+        elif len(now.scale):
+            shares, own = np.zeros((2, 0)), -1.0
         else:
             shares, own = np.zeros((2, 0)), -1.0 / max(1.0, math.sqrt(inner_product(gradient, gradient, self.threads)))
-        now.slope = float(self.over(combine, now.pairs, shares, own, gradient, now.direction))
+        now.slope = float(self.over(combine, now.pairs, shares, own, gradient, now.scale, now.direction))
         now.step, now.low, now.high = 1.0, 0.0, math.inf
 
     def measure(self, now: LBFGSState, off_schedule: bool) -> dict[str, float]:
-        """Both bounds came with the pass."""
+        """Both bounds came with the pass, but for one of gradient descent."""
+        if not math.isfinite(now.primal):
+            self.look(now, now.w, inner_product(now.w, now.w, self.threads), self.spare)
         if not off_schedule:
             now.next_check = now.n_passes + 1
         return {"step": now.step}
 
     def weights(self, now: LBFGSState) -> NDArray[np.float64]:
         """The flat weights of the best primal value."""
-        return now.best
+        return now.best if self.packed is None else self.packed.flat(now.best)
 
 
 def two_loops(
@@ -240,79 +317,114 @@ def two_loops(
 @kernel
 def go_along(w: Any, direction: Any, step: float, out: Any, low: int, high: int) -> float:
     """Out = w + step * direction, from low to high; returns its squared norm."""
+    return float(add_along(w[low:high], direction[low:high], step, out[low:high]))
+
+
+@reordering
+def add_along(w: Any, direction: Any, step: float, out: Any) -> float:
+    """Out = w + step * direction; returns its squared norm."""
     square = 0.0
-    for i in range(low, high):
+    for i in range(len(out)):
         out[i] = w[i] + step * direction[i]
         square += out[i] * out[i]
     return square
 
 
 @kernel
-def find_gradient(w: Any, psi: Any, lam: float, direction: Any, out: Any, low: int, high: int) -> tuple[float, float]:
-    """Out = lam w - psi, from low to high; returns its squared norm, and its product with the direction."""
+def find_gradient(
+    w: Any, psi: Any, share: float, lam: float, direction: Any, out: Any, low: int, high: int
+) -> tuple[float, float]:
+    """Out = lam w - share psi, from low to high; returns its squared norm, and its product with the direction."""
+    return gradient_of(w[low:high], psi[low:high], share, lam, direction[low:high], out[low:high])  # type: ignore[no-any-return]
+
+
+@reordering
+def gradient_of(w: Any, psi: Any, share: float, lam: float, direction: Any, out: Any) -> tuple[float, float]:
+    """Out = lam w - share psi; returns its squared norm, and its product with the direction."""
     square, slope = 0.0, 0.0
-    for i in range(low, high):
-        out[i] = lam * w[i] - psi[i]
+    for i in range(len(out)):
+        out[i] = lam * w[i] - share * psi[i]
         square += out[i] * out[i]
         slope += out[i] * direction[i]
     return square, slope
 
 
 @kernel
-def add_pair(w: Any, old_w: Any, gradient: Any, old_gradient: Any, pair: Any, low: int, high: int) -> float:
+def add_pair(w: Any, old_w: Any, gradient: Any, old_gradient: Any, scale: Any, pair: Any, low: int, high: int) -> float:
     """Write s and y from low to high; returns their product."""
-    s, y = pair[0], pair[1]
+    ones, product = np.ones(_PIECE, scale.dtype), 0.0
+    for first in range(low, high, _PIECE):
+        last = min(first + _PIECE, high)
+        r = scale[first:last] if len(scale) > 0 else ones
+        product += differences(
+            w[first:last], old_w[first:last], gradient[first:last], old_gradient[first:last], r, pair[0, first:last],
+            pair[1, first:last],
+        )  # fmt: skip
+    return product
+
+
+@reordering
+def differences(w: Any, old_w: Any, gradient: Any, old_gradient: Any, scale: Any, s: Any, y: Any) -> float:
+    """S = (w - old_w) / scale, y = (gradient - old_gradient) scale; returns their product.
+
+    What single precision keeps with a few bits alone, and takes a hundred times longer for, is none.
+    """
     product = 0.0
-    for i in range(low, high):
-        s[i], y[i] = w[i] - old_w[i], gradient[i] - old_gradient[i]
-        product += s[i] * y[i]
+    for i in range(len(s)):
+        r = np.float64(scale[i])
+        one, other = (w[i] - old_w[i]) / r, (gradient[i] - old_gradient[i]) * r
+        s[i], y[i] = one if abs(one) > _TINY else 0.0, other if abs(other) > _TINY else 0.0
+    for i in range(len(s)):
+        product += np.float64(s[i]) * np.float64(y[i])
     return product
 
 
 @kernel
-def add_products(pairs: Any, y: Any, gradient: Any, n: int, low: int, high: int) -> Any:
+def add_products(pairs: Any, y: Any, gradient: Any, scale: Any, n: int, low: int, high: int) -> Any:
     """(2, 2, n): products with y, and with the gradient, of the s and the y of the first pairs, from low to high.
 
-    A piece of both vectors at a time stays in the cache while all pairs pass by. Four running sums: one would wait for itself.
+    A piece of both vectors at a time stays in the cache while all pairs pass by.
     """
-    out = np.zeros((2, 2, n))
+    out, slopes, own = np.zeros((2, 2, n)), np.empty(_PIECE), np.empty(_PIECE)
     for first in range(low, high, _PIECE):
-        last = min(first + _PIECE, high)
-        whole = first + (last - first) // 4 * 4
+        size = min(_PIECE, high - first)
+        for i in range(size):
+            slopes[i] = gradient[first + i] * (scale[first + i] if len(scale) > 0 else 1.0)
+            own[i] = y[first + i]
         for side in range(2):
             for k in range(n):
-                row = pairs[side, k]
-                a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
-                for i in range(first, whole, 4):
-                    a0 += row[i] * y[i]
-                    a1 += row[i + 1] * y[i + 1]
-                    a2 += row[i + 2] * y[i + 2]
-                    a3 += row[i + 3] * y[i + 3]
-                    b0 += row[i] * gradient[i]
-                    b1 += row[i + 1] * gradient[i + 1]
-                    b2 += row[i + 2] * gradient[i + 2]
-                    b3 += row[i + 3] * gradient[i + 3]
-                for i in range(whole, last):
-                    a0 += row[i] * y[i]
-                    b0 += row[i] * gradient[i]
-                out[0, side, k] += a0 + a1 + (a2 + a3)
-                out[1, side, k] += b0 + b1 + (b2 + b3)
+                with_y, with_gradient = two_products(pairs[side, k, first : first + size], own, slopes)
+                out[0, side, k] += with_y
+                out[1, side, k] += with_gradient
     return out
 
 
+@reordering
+def two_products(row: Any, one: Any, other: Any) -> Any:
+    """The inner products of a row with two vectors."""
+    a, b = 0.0, 0.0
+    for i in range(len(row)):
+        x = np.float64(row[i])
+        a += x * one[i]
+        b += x * other[i]
+    return a, b
+
+
 @kernel
-def combine(pairs: Any, shares: Any, own: float, gradient: Any, out: Any, low: int, high: int) -> float:
+def combine(pairs: Any, shares: Any, own: float, gradient: Any, scale: Any, out: Any, low: int, high: int) -> float:
     """Out = own * gradient + the pairs times their shares, from low to high; returns its product with the gradient."""
     slope = 0.0
     for first in range(low, high, _PIECE):
         last = min(first + _PIECE, high)
         here = out[first:last]
-        here[:] = own * gradient[first:last]
+        for i in range(len(here)):
+            here[i] = own * gradient[first + i] * (scale[first + i] if len(scale) > 0 else 1.0)
         for side in range(2):
             for k in range(shares.shape[1]):
                 row, share = pairs[side, k, first:last], shares[side, k]
                 for i in range(len(here)):
                     here[i] += share * row[i]
         for i in range(len(here)):
+            here[i] *= scale[first + i] if len(scale) > 0 else 1.0
             slope += here[i] * gradient[first + i]
     return slope

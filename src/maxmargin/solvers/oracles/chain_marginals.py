@@ -15,7 +15,7 @@ from maxmargin.problems.statistics import project
 from maxmargin.solvers.oracles.expectations import add_scaled, add_side
 
 #: Least number that products of scaled probabilities are made of: three of them, and a division, stay far from underflow.
-_LEAST = 1e-60
+LEAST = 1e-60
 #: Minus the logarithm of a share that is lost in rounding, many times over.
 _NEGLIGIBLE = 45.0
 
@@ -127,12 +127,10 @@ def add_chain_marginals(
             if len(kept) == 0:
                 # At most every transition of the longest chain is kept.
                 kept, share_of = np.empty(length * n_states**2, np.int32), np.empty(length * n_states**2)
-            log_partition = _relative_forward(
+            log_partition = relative_forward(
                 n, theta, temperature, transitions, turned, ahead, a, norm, kept, share_of, ends
             )  # fmt: skip
-            _relative_backward(
-                n, a, norm, kept, share_of, ends, emit, b, share, counts[at_pair : at_pair + n_states**2]
-            )
+            relative_backward(n, a, norm, kept, share_of, ends, emit, b, share, counts[at_pair : at_pair + n_states**2])
             values[m] = value + log_partition
         else:
             values[m] = value + log_partition + (n - 1) * top_pair
@@ -187,7 +185,7 @@ def _exponentials(table: Any, temperature: float) -> Any:
                 rising[i, j] = np.exp((table[i, j] - top) / temperature)
                 falling[j, i] = rising[i, j]
                 # Not true of NaN either.
-                safe = safe and rising[i, j] >= _LEAST
+                safe = safe and rising[i, j] >= LEAST
     return safe, top, rising, falling
 
 
@@ -206,7 +204,7 @@ def _forward(n: int, theta: Any, temperature: float, rising: Any, emit: Any, a: 
             e[y] = np.exp((scores[y] - top) / temperature)
             least = min(least, e[y] if scores[y] > -np.inf else 1.0)
         # Not true of NaN either.
-        if not least >= _LEAST:
+        if not least >= LEAST:
             return np.nan
         if t == 0:
             for y in range(n_states):
@@ -222,7 +220,7 @@ def _forward(n: int, theta: Any, temperature: float, rising: Any, emit: Any, a: 
             return np.nan
         for y in range(n_states):
             here[y] /= mass
-            if 0.0 < here[y] < _LEAST:
+            if 0.0 < here[y] < LEAST:
                 return np.nan
         norm[t] = mass
         log_partition += top + temperature * np.log(mass)
@@ -241,7 +239,7 @@ def _backward(n: int, falling: Any, emit: Any, a: Any, norm: Any, q: Any, b: Any
             # What cannot be reached does not send, or it would grow without bound.
             if here[y] == 0.0:
                 b[y] = 0.0
-            if 0.0 < b[y] < _LEAST:
+            if 0.0 < b[y] < LEAST:
                 return False
             back[y] = e[y] * b[y] / norm[t]
             e[y] = here[y] * b[y]
@@ -251,7 +249,7 @@ def _backward(n: int, falling: Any, emit: Any, a: Any, norm: Any, q: Any, b: Any
 
 
 @inner
-def _relative_forward(
+def relative_forward(
     n: int, theta: Any, temperature: float, transitions: Any, turned: Any, ahead: Any, a: Any, norm: Any, kept: Any,
     share_of: Any, ends: Any,
 ) -> float:  # fmt: skip
@@ -311,7 +309,7 @@ def _relative_forward(
 
 
 @inner
-def _relative_backward(
+def relative_backward(
     n: int, a: Any, norm: Any, kept: Any, share_of: Any, ends: Any, emit: Any, b: Any, weight: float, counts: Any
 ) -> None:
     """Marginals into emit, and weight times those of the transitions to counts."""

@@ -18,7 +18,7 @@ collect. *Chains* whose factors have the same scores everywhere (chains.py) need
 
 where c_t makes a_t sum to 1, the marginals are a_t b_t, the expected transitions E(i, j) sum_t a_{t-1}(i) q_t(j), and the log
 partition function is the sum of T log c_t and of the maxima. All e, E, a and b must be 0, because something is forbidden, or at
-least `_LEAST`: then no product underflows and nothing is lost. Where one is smaller, at low temperatures, everything is taken
+least `LEAST`: then no product underflows and nothing is lost. Where one is smaller, at low temperatures, everything is taken
 relative to the best way to go on: with h_t(i) the score of the best labeling of all that comes after i at t (max-product),
 
     x_t(i, j) = exp((A(i, j) + scores_t(j) + h_t(j) - h_{t-1}(i)) / T) <= 1,      with a 1 for every i that has a way to go on
@@ -53,6 +53,7 @@ from maxmargin.solvers.oracles.chain_marginals import add_chain_marginals, chain
 from maxmargin.solvers.oracles.compiled import Work, fill_tables, marginals_plane, minus_truth, workspace
 from maxmargin.solvers.oracles.expectations import add_one_row, add_side, template_scores
 from maxmargin.solvers.oracles.graph_oracle import row_entries
+from maxmargin.solvers.oracles.packed_chains import PackedChains, packs
 
 #: Most shards of a sum over all examples, and how often their work must exceed the weights' number.
 _SHARDS, _SHARE = 16, 40
@@ -192,6 +193,12 @@ class FactorGraphExpOracle:
         flatten(self.sums[0], len(w_v) - p.variable_features.shape[1], 1.0 / self.n_examples, psi[:cut])
         flatten(self.sums[1], len(w_f) - p.factor_features.shape[1], 1.0 / self.n_examples, psi[cut:])
         return MeanMarginals(psi, ell, values)
+
+    def packed(self) -> PackedChains | None:
+        """The same oracle for vectors as its kernels read them, where there is one."""
+        if self.chain is None or not packs(self.problem, self.chain):
+            return None
+        return PackedChains(self.problem, self.chain, self.shards)
 
     def workspace(self) -> AbstractContextManager[Work]:
         """Room for a shard."""
