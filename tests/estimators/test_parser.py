@@ -17,7 +17,7 @@ from maxmargin.parsing.forests import SPAN_FEATURES
 from maxmargin.parsing.grammar import induce, pcfg_weights
 from maxmargin.parsing.oracle import ParseOracle
 from maxmargin.parsing.trees import Tree
-from maxmargin.solvers import BCFW, OneSlack
+from maxmargin.solvers import BCFW, OneSlack, Status
 from parsing.test_chart import enumerate_derivations
 from parsing.test_forests import TREEBANK, Enumerated, optimum
 
@@ -319,12 +319,18 @@ def test_data_that_cannot_be(arguments, sentence):
         ({"solver": "newton"}, "solver='newton' is not known"),
         ({"solver": "soft-bcfw"}, "needs the score tables of factor graphs"),
         ({"objective": "log", "solver": "bcfw"}, "not for objective='log'"),
-        ({"solver": OneSlack(rescaling="slack")}, "no oracle for slack rescaling"),
     ],
 )
 def test_options_that_cannot_be(options, sentence):
     with pytest.raises(OptionError, match=sentence):
         small(**options).fit(TREES)
+
+
+def test_slack_rescaling():
+    model = small(solver=OneSlack(rescaling="slack")).fit(TREES)
+    assert model.result_.certificate == "exact"
+    assert model.result_.options["rescaling"] == "slack"
+    assert model.result_.status is Status.CONVERGED
 
 
 # ------------------------------------------------------------------------------------------------------- scikit-learn, files

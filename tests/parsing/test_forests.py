@@ -9,10 +9,21 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.errors import DataError, OptionError, TooLargeError
+from maxmargin.parsing import slack_oracle
 from maxmargin.parsing.forests import BUCKETS, SPAN_FEATURES, ParseForests
 from maxmargin.parsing.grammar import Grammar, induce
 from maxmargin.parsing.trees import Tree
-from maxmargin.solvers import BCFW, ExcessiveGap, Extragradient, FrankWolfe, Perceptron, Status, Subgradient
+from maxmargin.solvers import (
+    BCFW,
+    ExcessiveGap,
+    Extragradient,
+    FrankWolfe,
+    NSlack,
+    OneSlack,
+    Perceptron,
+    Status,
+    Subgradient,
+)  # fmt: skip
 from maxmargin.solvers.oracles.max_oracle import oracle_of
 from parsing.test_chart import brackets_of, count_derivations, enumerate_derivations
 
@@ -79,6 +90,9 @@ class Enumerated:
             self.phi.append(np.array(phi))
             self.loss.append(np.array(losses))
 
+    def products(self, m, w):
+        return self.loss[m] * (1.0 + (self.phi[m] - self.phi[m][self.truth[m]]) @ w)
+
     def margins(self, m, w):
         return self.loss[m] + (self.phi[m] - self.phi[m][self.truth[m]]) @ w
 
@@ -118,6 +132,80 @@ def test_the_max_oracle_finds_the_largest_margin(pair):
             assert found.min() < 1e-12
         np.testing.assert_allclose(mean.dense(len(w)), psi.T @ problem.weight / problem.n_examples, atol=1e-12)
         assert mean.ell == pytest.approx(problem.weight @ ell / problem.n_examples, abs=1e-12)
+
+
+def test_the_slack_oracle_finds_the_largest_product(pair):
+    problem, everything = pair
+    oracle = oracle_of(problem, rescaling="slack")
+    assert oracle.certificate == "exact"
+    under_the_hull = 0
+    for w in weights(problem, 24):
+        mean = oracle.mean_plane(w, 1)
+        psi, ell = oracle.planes(w, np.arange(problem.n_examples))
+        for m in range(problem.n_examples):
+            products = everything.products(m, w)
+            best = max(products.max(), 0.0)
+            assert mean.hinges[m] == pytest.approx(best, abs=1e-9 * (1.0 + best))
+            # The plane is that of a derivation.
+            assert ell[m] - psi[[m]] @ w == pytest.approx(best, abs=1e-8 * (1.0 + best))
+            planes = everything.loss[m][:, None] * (everything.phi[m][everything.truth[m]] - everything.phi[m])
+            found = np.abs(planes - psi[[m]].toarray()).max(axis=1) + np.abs(everything.loss[m] - ell[m])
+            assert found.min() < 1e-9
+            score = everything.phi[m] @ w
+            under_the_hull += is_under_the_hull(everything.loss[m], 1.0 + score - score[everything.truth[m]])
+        np.testing.assert_allclose(mean.dense(len(w)), psi.T @ problem.weight / problem.n_examples, atol=1e-8)
+    # Otherwise nothing but the search along the hull would be tested.
+    assert under_the_hull > 0 or not problem.span_features
+
+
+def is_under_the_hull(a, b):
+    """Whether the largest product is at no vertex of the upper hull of the points."""
+    best = np.argmax(a * b)
+    if a[best] * b[best] <= 0.0:
+        return False
+    slopes = 10.0 ** np.linspace(-6, 6, 4001)
+    return not any((b + slope * a).max() <= b[best] + slope * a[best] + 1e-12 for slope in slopes)
+
+
+@pytest.mark.parametrize("solver", [OneSlack("slack"), OneSlack("slack", cache=0), NSlack("slack")], ids=str)
+@pytest.mark.parametrize("loss", ["brackets", "zero-one"])
+def test_slack_rescaling_is_trained_to_the_optimum(loss, solver):
+    problem, _ = toy(loss=loss)
+    everything = Enumerated(problem, loss, 1.0, (), 5)
+    result = solver.solve(problem, 2.0, tol=1e-4, max_passes=5000)
+    assert result.status is Status.CONVERGED
+    assert result.certificate == "exact"
+
+    def value(w):
+        hinges = [max(everything.products(m, w).max(), 0.0) for m in range(problem.n_examples)]
+        return w @ w / 4.0 + problem.weight @ hinges / problem.n_examples
+
+    assert value(result.weights) == pytest.approx(result.primal, abs=1e-8)
+    # The dual bounds every value from below: at the weights found, at 0, and at those of another solver.
+    other = OneSlack("slack", step=1.0).solve(problem, 2.0, tol=1e-3, max_passes=5000)
+    assert result.dual <= min(value(other.weights), value(np.zeros(problem.n_weights))) + 1e-9
+    assert other.dual <= result.primal + 1e-9
+
+
+def test_without_enough_ranks_hinges_are_bounds(monkeypatch):
+    monkeypatch.setattr(slack_oracle, "_RANKS", ())
+    problem, _ = toy()
+    everything = Enumerated(problem, "brackets", 1.0, (), 5)
+    oracle = oracle_of(problem, rescaling="slack")
+    for w in weights(problem, 12):
+        mean = oracle.mean_plane(w, 1)
+        best = np.array([max(everything.products(m, w).max(), 0.0) for m in range(problem.n_examples)])
+        assert (mean.hinges >= best - 1e-9).all()
+        psi, ell = oracle.planes(w, np.arange(problem.n_examples))
+        assert (ell - psi @ w <= best + 1e-9).all()
+        loose = ~np.isnan(oracle.hinge_bounds)
+        np.testing.assert_allclose(mean.hinges[loose], oracle.hinge_bounds[loose])
+    result = OneSlack("slack").solve(problem, 2.0, tol=1e-3, max_passes=30)
+    exact = NSlack("slack").solve(problem, 2.0, tol=1e-3, max_passes=30)
+    for one in (result, exact):
+        hinges = [max(everything.products(m, one.weights).max(), 0.0) for m in range(problem.n_examples)]
+        w = one.weights
+        assert one.primal >= w @ w / 4.0 + problem.weight @ hinges / problem.n_examples - 1e-9
 
 
 def test_without_the_loss_planes_are_those_of_predictions(pair):

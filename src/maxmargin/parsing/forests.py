@@ -40,6 +40,7 @@ from maxmargin.parsing.chart import BRACKET, Brackets, SpanFeatures
 from maxmargin.parsing.grammar import ROW, Grammar
 from maxmargin.parsing.oracle import ParseExpectations, ParseOracle, gather, other_than_truth
 from maxmargin.parsing.parser import Derivations, Parser
+from maxmargin.parsing.slack_oracle import SlackParseOracle
 from maxmargin.parsing.trees import Tree
 from maxmargin.problems.factor_graphs import example_weights
 from maxmargin.problems.layout import offsets
@@ -86,6 +87,8 @@ class ParseForests:
         Derivations of the trees: rows ``truth_start[m]:truth_start[m + 1]``.
     """
 
+    #: Whether its max-oracle takes ``rescaling``.
+    rescales_slack = True
     #: What solvers may ask of it (solvers/core/capabilities.py).
     offers = ("max-oracle", "marginals", "features", "kernel matrix")
 
@@ -201,9 +204,9 @@ class ParseForests:
         phi.sum_duplicates()
         return phi
 
-    def max_oracle(self, loss_augmented: bool = True) -> ParseOracle:
+    def max_oracle(self, loss_augmented: bool = True, rescaling: str = "margin") -> ParseOracle:
         """What solvers ask."""
-        return ParseOracle(self, loss_augmented)
+        return (SlackParseOracle if rescaling == "slack" else ParseOracle)(self, loss_augmented)
 
     def exp_oracle(self, loss_augmented: bool = True) -> ParseExpectations:
         """What solvers ask who smooth the maximum, or maximise likelihood."""

@@ -39,12 +39,17 @@ _STEEP = 15.0
 
 
 class Found(NamedTuple):
-    """Derivations of some examples, their task losses and their slopes; -inf where there is none but the truth."""
+    """Derivations of some examples and their task losses; the slopes of their planes, -inf where there is none but the truth.
+
+    Features of a plane are multiplied by `factor`, 1 or, for slack rescaling, the loss; `bound` is what no slope exceeds.
+    """
 
     start: NDArray[np.int64]
     rows: Any
     ell: NDArray[np.float64]
     slope: NDArray[np.float64]
+    factor: NDArray[np.float64]
+    bound: NDArray[np.float64]
 
 
 class _Oracle:
@@ -70,6 +75,8 @@ class ParseOracle(_Oracle):
         exact = problem.parser.exact
         self.certificate = "exact" if exact else "none"
         self.reason = "charts are exact" if exact else "the chart is pruned, so the best derivation may be missed"
+        #: (M,): what no plane of an example exceeds at the w it was last asked at; NaN where its plane says so itself.
+        self.hinge_bounds = np.full(self.n_examples, np.nan)
         # Compiled before any clock starts.
         self.planes(np.zeros(self.n_weights), np.empty(0, np.int64))
 
@@ -80,11 +87,11 @@ class ParseOracle(_Oracle):
         def sum_of(begin: int, end: int) -> tuple[NDArray[np.float64], float]:
             piece, psi = np.arange(begin, end), np.zeros(self.n_weights)
             found = self.most_violated(w, piece)
-            hinges[begin:end] = np.maximum(found.slope, 0.0)
+            hinges[begin:end] = np.maximum(found.bound, 0.0)
             # Otherwise the truth is at least as good, which has a plane of zeros.
             times = np.where(found.slope > 0.0, self.weight[piece], 0.0)
-            p.parser.add_features(*p.truths_of(piece), p.tokens_of(piece), times, psi)
-            p.parser.add_features(found.start, found.rows, p.tokens_of(piece), -times, psi)
+            p.parser.add_features(*p.truths_of(piece), p.tokens_of(piece), times * found.factor, psi)
+            p.parser.add_features(found.start, found.rows, p.tokens_of(piece), -times * found.factor, psi)
             return psi, float(times @ found.ell)
 
         psi, ell = _add(map_shards(sum_of, self.shards, threads, pausing=True))
@@ -98,7 +105,8 @@ class ParseOracle(_Oracle):
         worse = found.slope < 0.0
         start, rows = p.truths_of(some)
         psi = p.joint_features(start, rows, some) - p.joint_features(found.start, found.rows, some)
-        psi.data[np.repeat(worse, np.diff(psi.indptr))] = 0.0
+        psi.data *= np.repeat(np.where(worse, 0.0, found.factor), np.diff(psi.indptr))
+        self.hinge_bounds[some] = np.where(found.bound > found.slope, found.bound, np.nan)
         psi.eliminate_zeros()
         return psi, np.where(worse, 0.0, found.ell)
 
@@ -106,11 +114,7 @@ class ParseOracle(_Oracle):
         """A derivation of largest loss plus score of each of the examples."""
         p, k = self.problem, 2 if self.zero_one else 1
         best = p.parser.best(p.sentences, w, k, examples, self.units)
-        missing = np.flatnonzero(~np.isfinite(best.values[:, 0]))
-        if len(missing):
-            raise DataError(
-                f"Example {examples[missing[0]]}: no derivation has a finite score; weights must be finite numbers."
-            )
+        check_derived(best.values, examples)
         truth_start, truth = p.truths_of(examples)
         chosen, loss = np.arange(len(examples)), np.zeros(len(examples))
         if self.zero_one:
@@ -121,7 +125,8 @@ class ParseOracle(_Oracle):
         start, rows = gather(best.start, best.rows, chosen)
         tokens = p.tokens_of(examples)
         slope = loss + p.parser.scores(w, start, rows, tokens) - p.parser.scores(w, truth_start, truth, tokens)
-        return Found(start, rows, loss, np.where(np.diff(start) > 0, slope, -np.inf))
+        slope = np.where(np.diff(start) > 0, slope, -np.inf)
+        return Found(start, rows, loss, slope, np.ones(len(loss)), slope)
 
 
 class ParseExpectations(_Oracle):
@@ -163,6 +168,15 @@ class ParseExpectations(_Oracle):
 
         psi, ell = _add(map_shards(sum_of, self.shards, threads, pausing=True))
         return MeanMarginals(psi / self.n_examples, ell / self.n_examples, values)
+
+
+def check_derived(values: NDArray[np.float64], examples: NDArray[np.int64]) -> None:
+    """Refuse weights at which a sentence has no derivation."""
+    missing = np.flatnonzero(~np.isfinite(values[:, 0]))
+    if len(missing):
+        raise DataError(
+            f"Example {examples[missing[0]]}: no derivation has a finite score; weights must be finite numbers."
+        )
 
 
 def _add(parts: list[tuple[NDArray[np.float64], float]]) -> tuple[NDArray[np.float64], float]:

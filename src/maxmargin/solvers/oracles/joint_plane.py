@@ -175,6 +175,9 @@ class JointOracle:
             self.widest = max(self.widest, int(psi.nnz))
             rows = np.asarray(psi.indptr, np.int64), np.asarray(psi.indices, np.int32), np.asarray(psi.data, np.float64)
             first += remember_rows(cache, chosen, Given(*rows, ell), u, turn)
+            bounds = getattr(self.oracle, "hinge_bounds", None)
+            if bounds is not None:
+                turn.bounds[chosen] = bounds[chosen]
             if first <= chosen[-1]:
                 break
         return first

@@ -63,6 +63,7 @@ def oracle_of(
     Parameters
     ----------
     problem : FactorGraphs, PythonProblem, or an object with a method ``max_oracle(loss_augmented)``
+        For slack rescaling, of which its attribute ``rescales_slack`` says that it can, ``max_oracle(loss_augmented, rescaling)``.
     inference : "auto", str or engine
         For factor graphs: the inference engine that answers.
     loss_augmented : bool
@@ -78,10 +79,11 @@ def oracle_of(
         raise OptionError(f"inference={engine!r} is for factor graphs; this problem has an oracle of its own.")
     if isinstance(problem, PythonProblem):
         return PythonOracle(problem, loss_augmented, rescaling)
-    if rescaling == "slack":
+    if rescaling == "slack" and not getattr(problem, "rescales_slack", False):
         raise OptionError(f"A {type(problem).__name__} has no oracle for slack rescaling; use margin rescaling.")
     if hasattr(problem, "max_oracle"):
-        found: MaxOracle = problem.max_oracle(loss_augmented)
+        more = {"rescaling": rescaling} if rescaling != "margin" else {}
+        found: MaxOracle = problem.max_oracle(loss_augmented, **more)
         return found
     raise OptionError(f"A {type(problem).__name__} has no max-oracle, which this solver needs.")
 

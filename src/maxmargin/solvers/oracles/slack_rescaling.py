@@ -25,6 +25,7 @@ bounds its scores, v is that bound.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -100,53 +101,88 @@ class SlackOracle(GraphOracle):
         self, part: FactorGraphs, scores: Scores, truth: NDArray[np.float64]
     ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """The labelings of largest product that the search finds, and bounds on the largest."""
-        n, sizes = part.n_examples, np.diff(part.example_variables)
-        states = np.diff(part.example_states)
-        best_labels, best = part.labels.copy(), np.zeros(n)
-        bound = np.full(n, np.inf)
-        direction = np.ones(n)
-        # Points (a, b) on either side; NaN while there is none.
-        low, high = np.full((2, n), np.nan), np.full((2, n), np.nan)
-        open_ = np.ones(n, bool)
-        exact, bounded = self.engine.exact, self.certificate != "none"
-        for _ in range(_MOST):
+        sizes, states = np.diff(part.example_variables), np.diff(part.example_states)
+        best_labels, labels = part.labels.copy(), part.labels
+        bounded = self.certificate != "none"
+
+        def ask(direction: NDArray[np.float64], open_: NDArray[np.bool_]) -> tuple[NDArray[np.float64], ...]:
+            nonlocal labels
             scaled = scores._replace(variables=scores.variables + np.repeat(direction, states) * part.arrays.losses)
             found = self.engine.maximise(part, scaled)
-            a = part.labeling_losses(found.labels)
-            b = 1.0 + part.labeling_scores(scores, found.labels) - truth
+            labels = found.labels
+            a = part.labeling_losses(labels)
+            b = 1.0 + part.labeling_scores(scores, labels) - truth
             # An engine without bounds is taken at its word; nothing is certified then.
-            v = 1.0 + (found.bounds if bounded else found.values) - truth
-            better = open_ & (a * b > best)
-            best[better] = (a * b)[better]
+            return a, b, 1.0 + (found.bounds if bounded else found.values) - truth
+
+        def keep(better: NDArray[np.bool_]) -> None:
             chosen = np.repeat(better, sizes)
-            best_labels[chosen] = found.labels[chosen]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                # The largest product under the line, for any loss at all.
-                under = np.where(v > 0.0, v * v / (4.0 * direction), 0.0)
-                bound = np.where(open_, np.minimum(bound, under), bound)
-                edge = low[1] + direction * low[0]
-                # Both are known, and the engine finds nothing above the line through them.
-                end = open_ & ~np.isnan(high[0]) & (b + direction * a <= edge + _ROUNDING * (1.0 + np.abs(edge)))
-                if exact:
-                    # The hull's best product is on that line, between the two.
-                    at = np.clip(v / (2.0 * direction), low[0], high[0])
-                    bound = np.where(end, np.minimum(bound, np.maximum(at * (v - direction * at), 0.0)), bound)
-                settled = bound <= best + _ROUNDING * (1.0 + best)
-                open_ &= ~(end | settled)
-                to_low = b >= direction * a
-                low = np.where(open_ & to_low, [a, b], low)
-                high = np.where(open_ & ~to_low, [a, b], high)
-                between = (low[1] - high[1]) / (high[0] - low[0])
-                # One point on both sides: its product is the hull's best, and so says the line square to it.
-                one = np.abs(high[0] - low[0]) <= _ROUNDING * high[0]
-                between = np.where(one, low[1] / low[0], between)
-            stretched = np.where(np.isnan(low[0]), direction / _STRETCH, direction * _STRETCH)
-            both = np.isfinite(between) & (between > 0.0)
-            open_ &= both | np.isnan(low[0]) | np.isnan(high[0])
-            direction = np.where(open_, np.where(both, between, stretched), 1.0)
-            if not open_.any():
-                break
+            best_labels[chosen] = labels[chosen]
+
+        best, bound, _ = hull_search(ask, keep, part.n_examples, self.engine.exact)
         return best_labels, np.maximum(bound, best) if bounded else best
+
+
+def hull_search(
+    ask: Callable[[NDArray[np.float64], NDArray[np.bool_]], tuple[NDArray[np.float64], ...]],
+    keep: Callable[[NDArray[np.bool_]], None],
+    n: int,
+    exact: bool,
+    least: NDArray[np.float64] | float = 0.0,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The largest products found by questions in one direction after the other, bounds on the largest, and the last directions.
+
+    Parameters
+    ----------
+    ask : callable
+        For directions (n,) and which examples are open, the points a, b (n,) that are best there, and bounds on b + direction a.
+    keep : callable
+        Told which of the points just found are better than all before.
+    n : int
+        Examples.
+    exact : bool
+        Whether points are the best in their direction.
+    least : float array (n,)
+        The least a above 0.
+    """
+    best, bound, direction, last = np.zeros(n), np.full(n, np.inf), np.ones(n), np.ones(n)
+    # Points (a, b) on either side; NaN while there is none.
+    low, high = np.full((2, n), np.nan), np.full((2, n), np.nan)
+    open_ = np.ones(n, bool)
+    for _ in range(_MOST):
+        last = np.where(open_, direction, last)
+        a, b, v = ask(direction, open_)
+        better = open_ & (a * b > best)
+        best[better] = (a * b)[better]
+        keep(better)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # The largest product under the line, for any loss at all from the least on.
+            under = np.where(v >= 2.0 * direction * least, v * v / (4.0 * direction), least * (v - direction * least))
+            under = np.where(v > 0.0, np.maximum(under, 0.0), 0.0)
+            bound = np.where(open_, np.minimum(bound, under), bound)
+            edge = low[1] + direction * low[0]
+            # Both are known, and nothing is above the line through them.
+            end = open_ & ~np.isnan(high[0]) & (b + direction * a <= edge + _ROUNDING * (1.0 + np.abs(edge)))
+            if exact:
+                # The hull's best product is on that line, between the two.
+                at = np.clip(v / (2.0 * direction), low[0], high[0])
+                bound = np.where(end, np.minimum(bound, np.maximum(at * (v - direction * at), 0.0)), bound)
+            settled = bound <= best + _ROUNDING * (1.0 + best)
+            open_ &= ~(end | settled)
+            to_low = b >= direction * a
+            low = np.where(open_ & to_low, [a, b], low)
+            high = np.where(open_ & ~to_low, [a, b], high)
+            between = (low[1] - high[1]) / (high[0] - low[0])
+            # One point on both sides: its product is the hull's best, and so says the line square to it.
+            one = np.abs(high[0] - low[0]) <= _ROUNDING * high[0]
+            between = np.where(one, low[1] / low[0], between)
+        stretched = np.where(np.isnan(low[0]), direction / _STRETCH, direction * _STRETCH)
+        both = np.isfinite(between) & (between > 0.0)
+        open_ &= both | np.isnan(low[0]) | np.isnan(high[0])
+        direction = np.where(open_, np.where(both, between, stretched), 1.0)
+        if not open_.any():
+            break
+    return best, bound, last
 
 
 def costs(problem: FactorGraphs) -> NDArray[np.float64] | None:
