@@ -32,7 +32,6 @@ from maxmargin.inference import Engine, batches
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.conditionals import fit_temperature
-from maxmargin.problems.features import KernelBlocks
 from maxmargin.solvers.core.result import Result, Status
 from maxmargin.solvers.core.sampling import seed_of
 
@@ -195,7 +194,7 @@ def choose_C(estimator: Any, solver: Any, problem: Any, engine: Engine | None, s
     monitor : Monitor or None
     """
     unit, loss = scale_of(problem)
-    if isinstance(getattr(problem, "variable_features", None), KernelBlocks):
+    if isinstance(problem, FactorGraphs) and problem.without_matrix:
         C = _rounded(unit * problem.n_examples * 10.0**_RULE)
         return Choice(
             C, "by the scale of the data, since the matrix of a kernel is not held, and held-out rows cannot be scored"
