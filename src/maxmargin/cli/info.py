@@ -188,6 +188,8 @@ def strongest_edges(model: Any, count: int) -> dict[str, float]:
             f"{model.classes_[model.edges_[e, 0]]} + {model.classes_[model.edges_[e, 1]]}": float(model.edge_coef_[e])
             for e in order
         }
+    if not hasattr(model, "edge_coef_"):
+        return {}
     order = np.argsort(-np.abs(model.edge_coef_), axis=None, kind="stable")[:count]
     found: dict[str, float] = {}
     for place in zip(*np.unravel_index(order, model.edge_coef_.shape), strict=True):

@@ -273,7 +273,7 @@ class StructuredEstimator(BaseEstimator):
         if rows is not None:
             problem = problem.with_variable_features(rows)
             changed.append((0, rows))
-        if problem.n_factor_blocks:
+        if problem.n_factor_blocks and not isinstance(problem.factor_features, KernelFeatures):
             rows = scale_columns(problem.factor_features, False, always)
             if rows is not None:
                 problem = problem.with_factor_features(rows)
@@ -282,13 +282,13 @@ class StructuredEstimator(BaseEstimator):
 
     def _solver(self, problem: Any) -> Any:
         """The solver for this objective, if it can train on these rows."""
-        rows, chosen = problem.variable_features, self.solver
-        blocks = isinstance(rows, KernelBlocks)
+        sides, chosen = (problem.variable_features, getattr(problem, "factor_features", None)), self.solver
+        blocks = any(isinstance(rows, KernelBlocks) for rows in sides)
         left_open = isinstance(chosen, str) and chosen == "auto"
         if blocks and left_open:
             chosen = "one-slack"
         solver = make_solver(chosen, problem, self.objective, self.inference)
-        if isinstance(rows, KernelFeatures) and not (
+        if any(isinstance(rows, KernelFeatures) for rows in sides) and not (
             getattr(solver, "kernel_blocks", False) or (not blocks and getattr(solver, "kernels", False))
         ):
             raise OptionError(
@@ -297,7 +297,8 @@ class StructuredEstimator(BaseEstimator):
                 'or kernel="linear", or n_basis=500 or so, which makes features of a kernel.'
             )
         if blocks and left_open:
-            solver.reason = f"the matrix of a kernel of {rows.shape[0]} rows is too large to hold"
+            largest = max(rows.shape[0] for rows in sides if isinstance(rows, KernelBlocks))
+            solver.reason = f"the matrix of a kernel of {largest} rows is too large to hold"
         return solver
 
     # ------------------------------------------------------------------------------------------------ prediction

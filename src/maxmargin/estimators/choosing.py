@@ -37,7 +37,6 @@ from maxmargin.inference import Engine
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.conditionals import fit_temperature
-from maxmargin.problems.features import KernelBlocks
 from maxmargin.solvers.core.result import Result, Status
 from maxmargin.solvers.core.sampling import seed_of
 from maxmargin.solvers.oracles.prediction import predict
@@ -216,7 +215,7 @@ def choose_C(estimator: Any, solver: Any, problem: Any, engine: Engine | None, s
     """
     given = None if isinstance(estimator.C, str) else sorted({float(C) for C in estimator.C})
     unit, loss = scale_of(problem)
-    if isinstance(getattr(problem, "variable_features", None), KernelBlocks):
+    if isinstance(problem, FactorGraphs) and problem.without_matrix:
         why = "the matrix of a kernel is not held, and held-out rows cannot be scored"
         if given is not None or estimator.cv is not None:
             raise OptionError(f"C cannot be chosen in folds, or from a list: {why}; give one C, or n_basis=500 or so.")

@@ -114,7 +114,7 @@ def training_rows(estimator: Any, features: Features, blocks: bool | None = None
             f"(maxmargin.estimators.feature_space.KERNEL_LIMIT). Train with {with_solver}n_basis=500 or so, "
             'kernel="linear", or fewer rows.'
         )
-    gamma = 1.0 if precomputed else _gamma(estimator, X)
+    gamma = 1.0 if precomputed else gamma_of(estimator, X)
     if blocks and not precomputed:
         return KernelBlocks(X, lambda one, other: _with_one(estimator, _between(estimator, one, other, gamma)), name)
     gram = X if precomputed else _between(estimator, X, X, gamma)
@@ -136,7 +136,7 @@ def _basis_features(estimator: Any, features: Features) -> BasisFeatures:
     """The rows in the coordinates of a basis chosen among them."""
     X, n, name = _rows(estimator, features), features.shape[0], _matrix_name(estimator, features)
     precomputed = estimator.kernel == "precomputed"
-    gamma = 1.0 if precomputed else _gamma(estimator, X)
+    gamma = 1.0 if precomputed else gamma_of(estimator, X)
     diagonal = _diagonal(estimator, X, gamma)
     k, seed = min(int(estimator.n_basis), n), seed_of(estimator.random_state)
     rows: NDArray[np.int64] | None = None
@@ -179,7 +179,7 @@ def keep_support(estimator: Any, features: Features, problem: Any) -> None:
         return
     X, rows = _rows(estimator, features), problem.variable_features
     if estimator.kernel in ("rbf", "poly"):
-        estimator.gamma_ = _gamma(estimator, X)
+        estimator.gamma_ = gamma_of(estimator, X)
     if isinstance(rows, BasisFeatures):
         estimator._basis_map, estimator.basis_residual_ = rows.mapping, rows.residual
         if rows.rows is not None:
@@ -330,7 +330,7 @@ def _diagonal(estimator: Any, X: Any, gamma: float) -> NDArray[np.float64]:
     return diagonal
 
 
-def _gamma(estimator: Any, X: Any) -> float:
+def gamma_of(estimator: Any, X: Any) -> float:
     """``gamma``, or 1 / (p variance of all entries of X), as scikit-learn's SVC has it; 1 if nothing varies."""
     if not isinstance(estimator.gamma, str):
         return float(estimator.gamma)

@@ -25,6 +25,7 @@ from sklearn.utils import Tags
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import shared
+from maxmargin.estimators.edge_kernels import EdgeSpace
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
@@ -50,11 +51,14 @@ class GraphSVM(StructuredPredictor):
     node_weights : "full" or "class-wise"
         A weight vector for every class; or one number, for nodes whose K features are scores of the K classes by given
         classifiers, in the order of ``classes_``. Of two levels of superpixels see `maxmargin.problems.two_level_graph`.
+    edge_kernel : "linear", "rbf" or "poly", edge_gamma : "scale" or float
+        A kernel on the edges' features, as ``kernel`` and ``gamma`` are for the nodes'; ``degree`` and ``coef0`` are for both
+        (`maxmargin.estimators.edge_kernels`).
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
     n_basis, basis, objective, validation_fraction, cv, scale : see there
-        ``loss`` may also be an array (K, K): ``loss[truth, predicted]``. ``kernel`` is for the nodes' features; the edges stay
-        linear. It cannot be "precomputed".
+        ``loss`` may also be an array (K, K): ``loss[truth, predicted]``. ``kernel`` is for the nodes' features. It cannot be
+        "precomputed".
 
     Attributes
     ----------
@@ -64,6 +68,9 @@ class GraphSVM(StructuredPredictor):
         Weights of each class; the intercept is 0 with ``fit_intercept=False``.
     edge_coef_ : array (K, K, q), or (q,) with ``edge_weights="potts"``
         Weights of the edges' features, by the classes of an edge's first and second node.
+    edge_dual_coef_ : array (K, K, s) or (s,), edge_support_ : int array (s,), edge_support_vectors_ : array (s, q)
+        With a kernel on edges, in the place of ``edge_coef_``: coefficients of the training edges that count, their numbers and
+        features.
     dual_coef_ : array (K, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
         With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the
         rows: known nodes, one graph after another.
@@ -83,6 +90,7 @@ class GraphSVM(StructuredPredictor):
 
     task = "graph"
     kernels = ("linear", "rbf", "poly")
+    _edges: EdgeSpace | None = None
 
     def __init__(
         self,
@@ -90,6 +98,8 @@ class GraphSVM(StructuredPredictor):
         *,
         edge_weights: str = "full",
         node_weights: str = "full",
+        edge_kernel: str = "linear",
+        edge_gamma: float | str = "scale",
         solver: SolverOption = "auto",
         inference: InferenceOption = "auto",
         loss: Any = "hamming",
@@ -117,6 +127,8 @@ class GraphSVM(StructuredPredictor):
         super().__init__(**shared(locals()))
         self.edge_weights = edge_weights
         self.node_weights = node_weights
+        self.edge_kernel = edge_kernel
+        self.edge_gamma = edge_gamma
 
     def fit(self, graphs: Sequence[Any], labels: Sequence[Any], sample_weight: ArrayLike | None = None) -> Self:
         """Train.
@@ -140,6 +152,8 @@ class GraphSVM(StructuredPredictor):
             raise OptionError(f'node_weights={self.node_weights!r} is not known; use "full" or "class-wise".')
         if self._class_wise and not is_linear(self):
             raise OptionError('node_weights="class-wise" has one weight a class, and no kernel; use kernel="linear".')
+        space = EdgeSpace(self)
+        space.check()
         parts, n_edge_features = _check_graphs(graphs)
         values, known = _check_labels(parts, labels)
         classes = target.distinct(
@@ -155,6 +169,7 @@ class GraphSVM(StructuredPredictor):
             weight = target.example_weights(sample_weight, len(parts), "graph")[kept]
         chosen = [_known_part(parts[m], known[m]) for m in kept]
         features = _stack_nodes(chosen)
+        edges = None if self.edge_kernel == "linear" else space.rows(_stack_edges(chosen, n_edge_features))
         problem = graph_problem(
             chosen,
             states,
@@ -162,9 +177,11 @@ class GraphSVM(StructuredPredictor):
             loss=self.loss,
             sample_weight=weight,
             node_features=features if self._class_wise else training_rows(self, features),
+            edge_features=edges,
             **self._weight_options(),
         )
         self._train(problem, features)
+        self._edges = None if edges is None else space
         self.classes_ = classes
         self.n_features_in_ = int(parts[0][0].shape[1])
         self.n_edge_features_in_ = n_edge_features
@@ -224,7 +241,8 @@ class GraphSVM(StructuredPredictor):
         return tags
 
     def _task_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        return {"n_edge_features": int(self.n_edge_features_in_)}, {}
+        header, arrays = ({}, {}) if self._edges is None else self._edges.parts()
+        return {"n_edge_features": int(self.n_edge_features_in_)} | header, arrays
 
     def _restore_task(
         self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int
@@ -233,7 +251,12 @@ class GraphSVM(StructuredPredictor):
         pairs = 1 if self.edge_weights == "potts" else len(classes) ** 2
         if self._class_wise:
             pairs, width = pairs + len(classes), int(self.fit_intercept)
-        return len(classes) * width + pairs * max(1, self.n_edge_features_in_)
+        self._edges, edge_width = None, max(1, self.n_edge_features_in_)
+        if self.edge_kernel != "linear":
+            self._edges = EdgeSpace(self)
+            self._edges.restore(header, arrays, edge_width)
+            edge_width = self._edges.n_rows
+        return len(classes) * width + pairs * edge_width
 
     def _new_problem(self, graphs: Sequence[Any]) -> FactorGraphs:
         """The graphs to predict, compared with those of training."""
@@ -252,7 +275,17 @@ class GraphSVM(StructuredPredictor):
                 )
         rows = _stack_nodes(parts)
         rows = rows if self._class_wise else prediction_rows(self, rows)
-        return graph_problem(parts, None, len(self.classes_), node_features=rows, **self._weight_options())
+        edge_rows = None if self._edges is None else self._edges.scores(_stack_edges(parts, own))
+        options = self._weight_options() | {"edge_features": edge_rows}
+        return graph_problem(parts, None, len(self.classes_), node_features=rows, **options)
+
+    def _flat_weights(self) -> NDArray[np.float64]:
+        """With a kernel on edges, their scores are the features, and each has the weight 1 for its own block."""
+        weights = super()._flat_weights()
+        if self._edges is None:
+            return weights
+        n_blocks = len(self._edges.intercept_)
+        return np.concatenate([weights[: len(weights) - n_blocks * self._edges.n_rows], np.eye(n_blocks).ravel()])
 
     def _present(self, states: NDArray[np.int32], problem: FactorGraphs) -> list[NDArray[Any]]:
         """An array of labels a graph."""
@@ -262,6 +295,13 @@ class GraphSVM(StructuredPredictor):
         """Views of the flat weights under their names."""
         n_classes, q = len(self.classes_), max(self.n_edge_features_in_, 1)
         shape = (q,) if self.edge_weights == "potts" else (n_classes, n_classes, q)
+        for name in ("edge_coef_", "edge_dual_coef_", "edge_support_", "edge_support_vectors_"):
+            self.__dict__.pop(name, None)
+        if self._edges is not None:
+            self._edges.name(name_blocks(self, n_classes).reshape(-1, self._edges.n_rows))
+            self.edge_dual_coef_ = self._edges.dual_coef_.reshape(*shape[:-1], -1)
+            self.edge_support_, self.edge_support_vectors_ = self._edges.support_, self._edges.support_vectors_
+            return
         if not self._class_wise:
             self.edge_coef_ = name_blocks(self, n_classes).reshape(shape)
             return
@@ -348,6 +388,15 @@ def _known_part(graph: Graph, known: NDArray[np.bool_]) -> Graph:
     kept = known[edges].all(axis=1)
     nodes = nodes.tocsr()[np.flatnonzero(known)] if hasattr(nodes, "tocsr") else nodes[known]
     return nodes, number[edges[kept]], None if features is None else features[kept]
+
+
+def _stack_edges(parts: list[Graph], width: int) -> NDArray[Any]:
+    """The features of all edges, one graph after another."""
+    if width == 0:
+        raise DataError(
+            "A kernel on edges needs features of edges, and these have none; give (nodes, edges, edge_features)."
+        )
+    return np.concatenate([np.empty((0, width)), *(features for _, _, features in parts if features is not None)])
 
 
 def _stack_nodes(parts: list[Graph]) -> Features:

@@ -15,7 +15,6 @@ from maxmargin.estimators.parameters import is_real
 from maxmargin.inference import Engine
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.conditionals import fit_temperature
-from maxmargin.problems.features import KernelBlocks
 from maxmargin.solvers.core.checkpoint import option_in
 from maxmargin.solvers.core.monitor import OnTheWay
 from maxmargin.solvers.core.result import Result, Status
@@ -67,7 +66,7 @@ def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine 
     estimator.path_, estimator.result_ = results, results[choice.C]
     if isinstance(problem, FactorGraphs):
         estimator.temperature_ = choice.temperature
-        if estimator.objective == "log" or isinstance(problem.variable_features, KernelBlocks):
+        if estimator.objective == "log" or problem.without_matrix:
             # Rows of a kernel whose matrix is not held have no scores of their own.
             estimator.temperature_ = 1.0
         elif choice.temperature is None:

@@ -159,7 +159,7 @@ class FactorGraphs:
     def offers(self) -> tuple[str, ...]:
         """What solvers may ask of this problem (solvers/core/capabilities.py)."""
         graphs = ("local scores", "max-oracle", "marginals")
-        if isinstance(self.variable_features, KernelBlocks) or isinstance(self.factor_features, KernelBlocks):
+        if self.without_matrix:
             return graphs
         if self.has_kernel:
             return (*graphs, "kernel matrix")
@@ -169,6 +169,11 @@ class FactorGraphs:
     def has_kernel(self) -> bool:
         """Whether the rows of the variables, or those of the factors, are known by a kernel alone."""
         return isinstance(self.variable_features, KernelFeatures) or isinstance(self.factor_features, KernelFeatures)
+
+    @property
+    def without_matrix(self) -> bool:
+        """Whether a kernel's matrix is never held whole, so that no row has scores of its own."""
+        return isinstance(self.variable_features, KernelBlocks) or isinstance(self.factor_features, KernelBlocks)
 
     @property
     def n_examples(self) -> int:

@@ -43,6 +43,7 @@ def graph_problem(
     node_features: Features | None = None,
     node_weights: str = "full",
     intercept: bool = False,
+    edge_features: Features | None = None,
 ) -> FactorGraphs:
     """Build the problem of a set of graphs.
 
@@ -60,6 +61,8 @@ def graph_problem(
         "full": one weight vector per state; "class-wise": one number per state, for the node's feature of that state.
     intercept : bool
         With class-wise weights, a constant feature of each state, too; otherwise it is a column of the node features.
+    edge_features : Features, optional
+        A row for each edge, one graph after another, in the place of the graphs' own features: such as a kernel's.
     """
     if edge_weights not in ("full", "potts"):
         raise OptionError(f'edge_weights={edge_weights!r} is not known; use "full" or "potts".')
@@ -78,7 +81,9 @@ def graph_problem(
             f"The nodes have {rows.shape[1]} features; class-wise weights need one for each of the {n_states} classes."
         )
     joined = None if labels is None else join_labels(labels, sizes, "labels")
-    edge_rows, own_features = _edge_rows(parts)
+    edge_rows, own_features = _edge_rows(parts) if edge_features is None else (edge_features, True)
+    if class_wise and edge_features is not None:
+        raise OptionError("Class-wise weights of nodes are weights of factors, and those have the edges' own features.")
     n_scores = n_states if class_wise else 0
     structures, structure_of = _structures(parts, n_scores, own_features)
     if edge_weights == "full":
