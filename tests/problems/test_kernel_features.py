@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.problems import Features, graph_problem, label_edges, multi_label_problem
+from maxmargin.problems import Features, graph_problem, label_edges, multi_class_problem, multi_label_problem
 from maxmargin.problems import features as module
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.features import KernelBlocks, KernelFeatures, check_semidefinite
@@ -55,6 +55,22 @@ def edges(kernel, nodes=False):
 
 def both(kernel):
     return edges(kernel, nodes=True)
+
+
+def test_few_of_many_classes_move_the_scores_of_all_rows():
+    """Visits that move few of 16 classes write columns, those that move many write rows: the optimum is the linear model's."""
+    rng = np.random.default_rng(6)
+    X, y = rng.normal(size=(40, 5)), np.arange(40) % 16
+    for C in (1.0, 30.0):
+        found = [
+            solver.solve(multi_class_problem(features, y, 16), C, tol=1e-3)
+            for features in (Features(X), KernelFeatures(X @ X.T))
+            for solver in (SoftBCFW(), BCFW())
+        ]
+        for one in found:
+            assert one.certificate == "exact"
+            assert one.primal - one.dual <= 1e-3
+            assert all(one.dual <= other.primal + 1e-9 for other in found)
 
 
 @pytest.mark.parametrize("make", [chains, labels, edges, both])

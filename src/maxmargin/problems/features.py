@@ -601,11 +601,19 @@ def add_row(features: Any, row: int, weights: Any, first: int, last: int, change
     changed = 0
     for b in range(width):
         changed += change[at + b] != 0.0
+    if changed == 0:
+        return
     # Few blocks change at most visits of a problem with many: then a column at a time touches less. One block is a column.
     narrow = 6 * changed < width or width == 1
     if n > 0:
         for b in range(width):
             weights[n + row, first + b] += scale * change[at + b]
+        if narrow:
+            for b in range(width):
+                step = scale * change[at + b]
+                for i in range(n if step != 0.0 else 0):
+                    weights[i, first + b] += step * gram[row, i]
+            return
         for i in range(n):
             x = scale * gram[row, i]
             for b in range(width):
