@@ -278,7 +278,7 @@ def test_what_C_was_chosen_and_why(folder, capsys, tmp_path):
     assert any(re.fullmatch(rf"C_ +{model.C_:g}", line) for line in lines)
     assert any(re.fullmatch(r"C +auto", line) for line in lines)
     at = next(k for k, line in enumerate(lines) if line.startswith("validation path"))
-    assert lines[at].split()[2:] == ["C", "held-out", "loss", "gap", "passes", "seconds"]
+    assert lines[at].split()[2:] == ["C", "held-out", "loss", "gap", "passes", "seconds", "standard", "error"]
     for line, one in zip(lines[at + 1 :], model.validation_path_, strict=False):
         assert line.split() == [
             f"{one.C:.3g}",
@@ -286,6 +286,7 @@ def test_what_C_was_chosen_and_why(folder, capsys, tmp_path):
             f"{one.gap:.3g}",
             str(one.n_passes),
             f"{one.seconds:.3g}",
+            "-" if one.standard_error is None else f"{one.standard_error:.3g}",
         ]
     found = answer(capsys, "info", tmp_path / "a.mm")
     assert (found["C"], found["C_"]) == ("auto", model.C_)
