@@ -195,7 +195,7 @@ def soft_data(name: str, data_home: str | None = None, n: int | None = None, see
 
     yeast, lam = 0.01; reuters, 5000 of the 6000 documents of RCV1 subset 1 with their 30 most frequent labels, lam = 3e-4; msrc21,
     superpixels on two levels with scores of 21 classes by logistic regression, which stands in for the features of Yao et al.,
-    lam = 0.01; small-synth2, 200 examples, lam = 0.01.
+    lam = 1; small-synth2, 200 examples, lam = 0.01.
     """
     if name == "msrc21":
         return _pictures(data_home, n, seed)
@@ -266,7 +266,7 @@ def _pictures(data_home: str | None, n: int | None, seed: int) -> Training:
     def measure(weights: NDArray[np.float64]) -> float:
         return 100.0 * float(np.mean(predict(test, weights, Trees()).labels == right))
 
-    return Training(problem, 100.0, measure, "superpixels right %")
+    return Training(problem, 1.0, measure, "superpixels right %")
 
 
 def _two_levels(pair: Any, models: list[Any]) -> tuple[Any, NDArray[np.int64]]:
