@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 from maxmargin.errors import MaxMarginError, OptionError
+from maxmargin.formats.plain_json import plain
 
 DONE, NOT_CONVERGED, USAGE, BAD_DATA, CANNOT_WRITE = range(5)
 # As other programs use them: sysexits.h for the first two, 128 + the signal's number for the others.
@@ -65,16 +65,4 @@ def print_json(value: Any) -> None:
 
 def to_json(value: Any) -> str:
     """JSON text of plain values and NumPy's scalars and arrays."""
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int | bool) else str(value)
+    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)

@@ -10,13 +10,12 @@ error that names it.
 from __future__ import annotations
 
 import json
-import math
 import os
 from pathlib import Path
-from typing import Any
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.experiments.experiment import Row, Setting
+from maxmargin.formats.plain_json import plain
 
 _NAMES = ("experiment", "setting", "figures", "seconds", "version")
 
@@ -63,7 +62,7 @@ class ResultsFile:
 
     def add(self, experiment: str, row: Row) -> None:
         """Keep a result; it is on the disk when this returns."""
-        row = Row(row.setting, _finite(row.figures), round(row.seconds, 3))
+        row = Row(row.setting, plain(row.figures), round(row.seconds, 3))
         entry = dict(zip(_NAMES, (experiment, row.setting, row.figures, row.seconds, self.version), strict=True))
         line = json.dumps(entry, allow_nan=False).encode() + b"\n"
         try:
@@ -106,16 +105,3 @@ class ResultsFile:
 
 def _key(setting: Setting) -> str:
     return json.dumps(setting, sort_keys=True)
-
-
-def _finite(value: Any) -> Any:
-    """What JSON can hold: NumPy's numbers and arrays as Python's, infinity and NaN as None."""
-    if isinstance(value, dict):
-        return {str(key): _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    if hasattr(value, "tolist"):
-        return _finite(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value
