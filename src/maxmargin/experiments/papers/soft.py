@@ -43,7 +43,8 @@ def _solver(setting: Setting, data: Training) -> Any:
     if name == "Frank-Wolfe, LP":
         return BCFW(LinearProgram(warm=True))
     smoothing = float(setting["smoothing"]) if name == "DLPW, smooth" else None
-    return DLPW(smoothing=smoothing, step0=float(setting["step"]))
+    # In units of C, which is the default: steps are step / t.
+    return DLPW(smoothing=smoothing, step=data.C * float(setting["step"]))
 
 
 def follow(setting: Setting, data_home: str | None) -> Figures:
@@ -252,8 +253,8 @@ def show_difference(rows: list[Row]) -> View:
 
 _SOFT = {"method": ("soft",), "rho": (0.1, 1.0, 10.0)}
 _OTHERS = {"method": ("Frank-Wolfe, LP", "this library")}
-_DLPW = {"method": ("DLPW",), "step": (0.01, 0.1, 1.0)}
-_SMOOTH = {"method": ("DLPW, smooth",), "step": (0.1, 1.0), "smoothing": (0.001, 0.01)}
+_DLPW = {"method": ("DLPW",), "step": (0.1, 1.0, 10.0)}
+_SMOOTH = {"method": ("DLPW, smooth",), "step": (0.3, 1.0), "smoothing": (0.001, 0.01)}
 
 
 def _runs(data: tuple[str, ...], passes: int, limit: float, *parts: dict[str, Any]) -> tuple[dict[str, Any], ...]:
@@ -275,9 +276,9 @@ EXPERIMENTS = [
         "Soft constraints, block-coordinate Frank-Wolfe with a linear programme (HiGHS from the last basis, GLPK in the paper), "
         "DLPW, plain and smooth, with the best of several step sizes, and this library's own default.",
         follow,
-        _runs(("small-synth2",), 256, 4.0, _SOFT, _OTHERS, _DLPW, _SMOOTH | {"step": (0.1,), "smoothing": (0.01,)}),
+        _runs(("small-synth2",), 256, 4.0, _SOFT, _OTHERS, _DLPW, _SMOOTH | {"step": (1.0,), "smoothing": (0.01,)}),
         _runs(("yeast",), 1024, 60.0, _SOFT, _OTHERS, _DLPW, _SMOOTH)
-        + _runs(("reuters",), 1024, 150.0, _SOFT, _OTHERS, {"method": ("DLPW",), "step": (0.1, 1.0)})
+        + _runs(("reuters",), 1024, 150.0, _SOFT, _OTHERS, {"method": ("DLPW",), "step": (0.3, 1.0)})
         + _runs(("msrc21",), 1024, 60.0, _SOFT, _OTHERS, _DLPW, _SMOOTH),
         show_runtime, timed=True,
     ),
