@@ -12,7 +12,14 @@ import pytest
 
 collect_ignore_glob = []
 if importlib.util.find_spec("torch") is None:
-    collect_ignore_glob = ["test_chains.py", "test_trees.py", "test_graphs.py", "test_layers.py", "test_bad_input.py"]
+    collect_ignore_glob = [
+        "test_chains.py",
+        "test_trees.py",
+        "test_graphs.py",
+        "test_layers.py",
+        "test_bad_input.py",
+        "test_page.py",
+    ]
 
 
 @pytest.fixture(autouse=True)

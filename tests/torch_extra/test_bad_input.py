@@ -32,7 +32,7 @@ KINDS = {
         ({"mask": torch.ones(2, 4)}, "expected a bool tensor"),
         ({"mask": [[True]]}, "mask is list; expected a bool tensor"),
         ({"lengths": [4, 0]}, r"lengths\[1\] is 0; every example needs at least 1"),
-        ({"lengths": [5, 4]}, r"lengths\[0\] is 5, but the scores have 4 positions"),
+        ({"lengths": [5, 4]}, r"lengths\[0\] is 5, but the scores have fewer positions"),
         ({"lengths": [4]}, r"expected \(2,\) whole numbers"),
         ({"lengths": [4.0, 2.0]}, "whole numbers"),
         ({"u": torch.full_like(U, torch.nan)}, "unary holds NaN"),

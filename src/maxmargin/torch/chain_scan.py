@@ -31,7 +31,7 @@ from maxmargin.errors import DataError
 FORBIDDEN = -1e30
 #: The smallest sum of a scaled message that is trusted, and how many steps go by between two sums.
 _LEAST = {torch.float32: 1e-18, torch.float64: 1e-140}
-_STEPS = {torch.float32: 2, torch.float64: 4}
+_STEPS = 4
 
 
 class Scan(NamedTuple):
@@ -138,14 +138,13 @@ def scaled_scan(unary: Tensor, transitions: Tensor, lengths: Tensor | None) -> t
         pairs = torch.stack([factor.transpose(0, 1), turned], 1)
         steps = [pairs, *pairs.flatten(1, 2).unbind(0)]
     messages, states = torch.empty_like(both), torch.empty_like(both)
-    every = _STEPS[unary.dtype]
-    sums = unary.new_ones((length - 1) // every + 1, 2, n, 1)
-    _scan(both, steps, messages, states, sums, every, shared)
+    sums = unary.new_ones((length - 1) // _STEPS + 1, 2, n, 1)
+    _scan(both, steps, messages, states, sums, shared)
 
     forward, backward, backward_own = states[:, 0], _turn(messages[:, 1], places), _turn(states[:, 1], places)
     mass = (forward * backward).sum(2, keepdim=True)
     pair_mass = (messages[1:, 0] * backward_own[1:]).sum(2, keepdim=True)
-    value, fine = _total(top, highest, sums, forward, lengths, every)
+    value, fine = _total(top, highest, sums, forward, lengths)
     trusted = mass[..., 0] > _LEAST[unary.dtype]
     # Where all states of a position are forbidden, or all transitions, the constants taken out tell.
     fine = fine & (trusted if live is None else trusted | ~live).all() & (value > FORBIDDEN / 10).all()
@@ -155,9 +154,7 @@ def scaled_scan(unary: Tensor, transitions: Tensor, lengths: Tensor | None) -> t
     return value, Scan(forward, backward, backward_own, factor, mass, pair_mass, live)
 
 
-def _scan(
-    both: Tensor, steps: list[Tensor], messages: Tensor, states: Tensor, sums: Tensor, every: int, shared: bool
-) -> None:
+def _scan(both: Tensor, steps: list[Tensor], messages: Tensor, states: Tensor, sums: Tensor, shared: bool) -> None:
     """All messages (T, 2, B, K): states = messages * both; a sum of every few steps."""
     length, _, n, k = both.shape
     states[0] = both[0]
@@ -173,14 +170,14 @@ def _scan(
     for t in range(1, length):
         torch.bmm(outs[t - 1], steps[t], out=ins[t])
         torch.mul(plain_in[t], owns[t], out=plain[t])
-        if t % every == 0:
-            total = sum_of[t // every]
+        if t % _STEPS == 0:
+            total = sum_of[t // _STEPS]
             torch.sum(plain[t], 2, keepdim=True, out=total)
             plain[t].div_(total)
 
 
 def _total(
-    top: Tensor, highest: Tensor, sums: Tensor, forward: Tensor, lengths: Tensor | None, every: int
+    top: Tensor, highest: Tensor, sums: Tensor, forward: Tensor, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Log-partition (B,) from the constants taken out, and whether all sums that count can be trusted."""
     length, n, _ = forward.shape
@@ -192,7 +189,7 @@ def _total(
         return value, (sums > _LEAST[top.dtype]).all()
     last = lengths - 1
     at = torch.arange(length, device=top.device)[:, None]
-    groups = at[: len(sums)] * every <= last
+    groups = at[: len(sums)] * _STEPS <= last
     value = torch.where(at <= last, constants, 0.0).sum(0) + torch.where(groups, logs, 0.0).sum(0)
     end = forward[last, torch.arange(n, device=top.device)]
     value = value + end.sum(1).log()

@@ -167,43 +167,46 @@ def check_values(
 
     Returns whether any score is -inf, and whether all examples have the full size.
     """
-    names = [name for name, one in scores.items() if one.numel()]
-    flags: list[Tensor] = []
-    for name in names:
-        low, high = torch.aminmax(scores[name].detach())
-        flags += [high < torch.inf, low > -torch.inf]
+    given = [one.detach() for one in scores.values() if one.numel()]
+    # Few operations: the largest tensor, and all the others as one.
+    parts = given if len(given) < 3 else [given[0], torch.cat([one.reshape(-1) for one in given[1:]])]
+    ends = [end for one in parts for end in torch.aminmax(one)]
     if lengths is not None:
-        shortest, longest = torch.aminmax(lengths)
-        flags += [shortest >= 1, longest <= size, shortest == size]
+        ends += [end.to(ends[0] if ends else end) for end in torch.aminmax(lengths)]
         if mask is not None:
-            flags.append((mask.bool() == (torch.arange(size, device=mask.device) < lengths[:, None])).all())
-    if not flags:
+            prefix = torch.arange(size, device=mask.device) < lengths[:, None]
+            ends.append((mask.bool() == prefix).all().to(ends[0]))
+    if not ends:
         return False, True
-    found: list[bool] = torch.stack(flags).tolist()
+    found: list[float] = torch.stack(ends).tolist()
+    full = True
     if lengths is not None:
-        _explain_lengths(found[2 * len(names) :], lengths, mask, size)
-    for name, below in zip(names, found[0 : 2 * len(names) : 2], strict=True):
-        if not below:
-            word = "NaN" if bool(torch.isnan(scores[name]).any()) else "+inf"
-            raise DataError(f"{name} holds {word}; scores must be finite, or -inf to forbid a state.")
-    full = lengths is None or found[2 * len(names) + 2]
-    return not all(found[1 : 2 * len(names) : 2]), full
+        shortest, longest, *rest = found[2 * len(parts) :]
+        _explain_lengths(shortest >= 1, longest <= size, all(rest), lengths, mask)
+        full = shortest == size
+    lowest, highest = found[0 : 2 * len(parts) : 2], found[1 : 2 * len(parts) : 2]
+    if not all(one < float("inf") for one in highest):
+        for name, one in scores.items():
+            if one.numel() and not bool(one.max() < torch.inf):
+                word = "NaN" if bool(torch.isnan(one).any()) else "+inf"
+                raise DataError(f"{name} holds {word}; scores must be finite, or -inf to forbid a state.")
+    return any(one == -float("inf") for one in lowest), full
 
 
-def _explain_lengths(found: list[bool], lengths: Tensor, mask: Tensor | None, size: int) -> None:
-    if not found[0]:
+def _explain_lengths(some: bool, fits: bool, whole: bool, lengths: Tensor, mask: Tensor | None) -> None:
+    """Raise the sentence for lengths that cannot be; three words say what was found."""
+    if not some:
         m = int((lengths < 1).nonzero()[0, 0])
-        what = (
-            "The mask leaves example {} without a variable"
-            if mask is not None
-            else "lengths[{}] is " + str(int(lengths[m]))
-        )
-        raise DataError(what.format(m) + "; every example needs at least 1.", example=m)
-    if not found[1]:
-        m = int((lengths > size).nonzero()[0, 0])
-        raise DataError(f"lengths[{m}] is {int(lengths[m])}, but the scores have {size} positions.", example=m)
-    if mask is not None and not found[3]:
-        prefix = torch.arange(size, device=mask.device) < lengths[:, None]
+        if mask is not None:
+            raise DataError(
+                f"The mask leaves example {m} without a variable; every example needs at least 1.", example=m
+            )
+        raise DataError(f"lengths[{m}] is {int(lengths[m])}; every example needs at least 1.", example=m)
+    if not fits:
+        m = int(lengths.argmax())
+        raise DataError(f"lengths[{m}] is {int(lengths[m])}, but the scores have fewer positions.", example=m)
+    if mask is not None and not whole:
+        prefix = torch.arange(mask.shape[1], device=mask.device) < lengths[:, None]
         m = int((mask.bool() != prefix).any(1).nonzero()[0, 0])
         raise DataError(
             f"The mask of example {m} has a hole: it must be True for the first positions and False for the rest.",
