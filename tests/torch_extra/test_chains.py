@@ -76,6 +76,37 @@ def test_against_enumeration(per_position, boundary, dtype, device):
             torch.testing.assert_close(a, b, rtol=0, atol=10 * atol)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_random_shapes(seed):
+    rng = np.random.default_rng(seed)
+    n, length, k = (int(rng.integers(1, most)) for most in (4, 6, 5))
+    lengths = [int(rng.integers(1, length + 1)) for _ in range(n)]
+
+    def numbers(*shape):
+        return torch.tensor(rng.normal(size=shape) * 3, requires_grad=True)
+
+    given = (
+        numbers(n, length, k),
+        numbers(n, length - 1, k, k) if rng.random() < 0.5 else numbers(k, k),
+        numbers(k),
+        numbers(k),
+    )
+    scores, (log_partition, best, entropy, _) = (
+        ChainScores(*given, lengths=lengths),
+        enumerated(*given, lengths=lengths),
+    )
+    for mine, theirs in (
+        (scores.log_partition(), log_partition),
+        (scores.max().values, best),
+        (scores.entropy(), entropy),
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-10)
+        one = torch.autograd.grad(mine.sum(), given, retain_graph=True, materialize_grads=True)
+        two = torch.autograd.grad(theirs.sum(), given, retain_graph=True, materialize_grads=True)
+        for a, b in zip(one, two, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("per_position", [False, True])
 def test_marginals(per_position):
     given = random_chain(2, per_position)

@@ -63,6 +63,38 @@ def test_against_enumeration(shape, engine):
             torch.testing.assert_close(scores.marginals()[m, i], own, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs(seed):
+    rng = np.random.default_rng(seed)
+    n, size, k = 2, int(rng.integers(2, 6)), int(rng.integers(2, 4))
+    every = [(i, j) if rng.random() < 0.5 else (j, i) for i in range(size) for j in range(i)]
+    edges = [every[e] for e in sorted(rng.choice(len(every), int(rng.integers(1, len(every) + 1)), replace=False))]
+    unary, pairwise = numbers(seed, (n, size, k), (n, len(edges), k, k))
+    scores = FactorGraphScores(unary, pairwise, edges)
+    log_partition, best, entropy, values = reference.answers(
+        [(unary[m], [(i, j, pairwise[m, e]) for e, (i, j) in enumerate(edges)]) for m in range(n)]
+    )
+    torch.testing.assert_close(scores.log_partition(), log_partition, rtol=0, atol=1e-10)
+    torch.testing.assert_close(scores.max().values, best, rtol=0, atol=1e-10)
+    torch.testing.assert_close(scores.entropy(), entropy, rtol=0, atol=1e-10)
+    mine = torch.autograd.grad(scores.log_partition().sum(), (unary, pairwise))
+    for a, b in zip(mine, torch.autograd.grad(log_partition.sum(), (unary, pairwise), retain_graph=True), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+    truth = torch.tensor(rng.integers(k, size=(n, size)))
+    cost = torch.tensor(
+        [[float((truth[m] != torch.tensor(y)).sum()) for y in reference.labelings(size, k)] for m in range(n)]
+    )
+    expected = torch.stack([(values[m] + cost[m]).max() for m in range(n)]) - scores.score(truth)
+    exact = structured_hinge(scores, truth, "count", "none")
+    torch.testing.assert_close(exact, expected, rtol=0, atol=1e-10)
+    if k == 2:
+        cut = FactorGraphScores(unary, pairwise, edges, inference="graph_cut")
+        relaxed = structured_hinge(cut, truth, "count", "none")
+        assert (relaxed >= exact - 1e-9).all()
+        if cut.solved == "exact":
+            torch.testing.assert_close(relaxed, exact, rtol=0, atol=1e-9)
+
+
 FUNCTIONS = {
     "max": lambda s: s.max().values,
     "log_partition": lambda s: s.log_partition(),

@@ -53,8 +53,9 @@ class ChainLayer(nn.Module):
         self.start = nn.Parameter(torch.empty(n_tags)) if boundary else None
         self.end = nn.Parameter(torch.empty(n_tags)) if boundary else None
         pairs, first = _constraints(n_tags, forbidden, bio)
-        self.register_buffer("forbidden", pairs)
-        self.register_buffer("forbidden_first", first)
+        # Options of the layer, not weights: state_dict leaves them out.
+        self.register_buffer("forbidden", pairs, persistent=False)
+        self.register_buffer("forbidden_first", first, persistent=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -132,7 +133,7 @@ class ChainLayer(nn.Module):
         n_tags, p = model.coef_.shape
         layer = cls(n_tags, hasattr(model, "start_coef_"), model.forbidden_).to(dtype)
         if model.forbidden_first_ is not None:
-            layer.register_buffer("forbidden_first", torch.as_tensor(model.forbidden_first_))
+            layer.register_buffer("forbidden_first", torch.as_tensor(model.forbidden_first_), persistent=False)
         linear = nn.Linear(p, n_tags, dtype=dtype)
         pairs = [
             (linear.weight, model.coef_),
