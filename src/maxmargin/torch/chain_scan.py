@@ -207,19 +207,21 @@ def _turn(values: Tensor, places: Tensor | None) -> Tensor:
     return rows.view(values.shape)
 
 
-def log_messages(unary: Tensor, transitions: Tensor, lengths: Tensor | None, total: Any) -> list[Tensor]:
-    """Forward messages (B, K) of each position, in the log-semiring or the max-semiring; those at padding repeat the last."""
+def log_messages(unary: Tensor, transitions: Tensor, lengths: Tensor | None, total: Any) -> tuple[list[Tensor], Tensor]:
+    """Forward messages (B, K) of each position, in the log-semiring or the max-semiring, and those of the last positions."""
     messages = [unary[:, 0]]
     for t in range(1, unary.shape[1]):
         step = transitions if transitions.dim() == 2 else transitions[:, t - 1]
-        now = total(messages[-1][:, :, None] + step, 1) + unary[:, t]
-        messages.append(now if lengths is None else torch.where((t < lengths)[:, None], now, messages[-1]))
-    return messages
+        messages.append(total(messages[-1][:, :, None] + step, 1) + unary[:, t])
+    if lengths is None:
+        return messages, messages[-1]
+    # Messages at padding are made, and not read: that is less work than to keep the last ones.
+    return messages, torch.stack(messages)[lengths - 1, torch.arange(len(unary), device=unary.device)]
 
 
 def log_scan(unary: Tensor, transitions: Tensor, lengths: Tensor | None) -> Tensor:
     """Log-partition (B,) in the log-semiring, by operations that autograd knows."""
-    return torch.logsumexp(log_messages(unary, transitions, lengths, torch.logsumexp)[-1], 1)
+    return torch.logsumexp(log_messages(unary, transitions, lengths, torch.logsumexp)[1], 1)
 
 
 def check_feasible(values: Tensor, unary: Tensor, transitions: Tensor) -> None:
@@ -237,17 +239,17 @@ def check_feasible(values: Tensor, unary: Tensor, transitions: Tensor) -> None:
 
 def best_labels(unary: Tensor, transitions: Tensor, lengths: Tensor | None) -> Tensor:
     """The best labeling (B, T) of each chain."""
-    messages = log_messages(unary, transitions, lengths, torch.amax)
-    check_feasible(messages[-1].amax(1), unary, transitions)
-    return _walk_back(messages, transitions, lengths, lambda scores: scores.argmax(-1))
+    messages, last = log_messages(unary, transitions, lengths, torch.amax)
+    check_feasible(last.amax(1), unary, transitions)
+    return _walk_back(messages, last, transitions, lengths, lambda scores: scores.argmax(-1))
 
 
 def sampled_labels(
     unary: Tensor, transitions: Tensor, lengths: Tensor | None, n: int, generator: torch.Generator | None
 ) -> Tensor:
     """Labelings (n * B, T), n draws of the first chain to the last, one draw of all of them after another."""
-    messages = log_messages(unary, transitions, lengths, torch.logsumexp)
-    check_feasible(messages[-1].amax(1), unary, transitions)
+    messages, last = log_messages(unary, transitions, lengths, torch.logsumexp)
+    check_feasible(last.amax(1), unary, transitions)
     messages = [one.repeat(n, 1) for one in messages]
     if transitions.dim() == 4:
         transitions = transitions.repeat(n, 1, 1, 1)
@@ -256,7 +258,7 @@ def sampled_labels(
     def draw(scores: Tensor) -> Tensor:
         return (scores + gumbel(scores, generator)).argmax(-1)
 
-    return _walk_back(messages, transitions, lengths, draw)
+    return _walk_back(messages, last.repeat(n, 1), transitions, lengths, draw)
 
 
 def gumbel(like: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -265,16 +267,19 @@ def gumbel(like: Tensor, generator: torch.Generator | None) -> Tensor:
     return -noise.clamp_(min=torch.finfo(like.dtype).tiny).log_()
 
 
-def _walk_back(messages: list[Tensor], transitions: Tensor, lengths: Tensor | None, choose: Any) -> Tensor:
-    now = choose(messages[-1])
+def _walk_back(
+    messages: list[Tensor], last: Tensor, transitions: Tensor, lengths: Tensor | None, choose: Any
+) -> Tensor:
+    now = choose(last)
     labels = [now]
     rows = torch.arange(len(now), device=now.device)
     shared = transitions.mT.contiguous() if transitions.dim() == 2 else None
+    inside = None if lengths is None else torch.arange(len(messages), device=now.device)[:, None] < lengths
     for t in range(len(messages) - 2, -1, -1):
         into = shared[now] if shared is not None else transitions[rows, t, :, now]
         before = choose(messages[t] + into)
         # At padding the label of the last position goes on.
-        now = before if lengths is None else torch.where(t + 1 < lengths, before, now)
+        now = before if inside is None else torch.where(inside[t + 1], before, now)
         labels.append(now)
     return torch.stack(labels[::-1], 1)
 
