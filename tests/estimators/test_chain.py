@@ -756,3 +756,30 @@ def test_words_and_matrices_are_not_mixed(data, model):
             DataError, match="X holds features by name, or words, but the model was trained on matrices"
         ):
             model.predict(X)
+
+
+def test_given_weights_can_be_saved(tmp_path):
+    made = mm.ChainSVM.from_weights(["b", "a"], [[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.5, 0.0]], C=3)
+    assert [y.tolist() for y in made.predict([[[2.0, 0.0], [0.0, 3.0]]])] == [["b", "a"]]
+    made.save(tmp_path / "model.mm")
+    again = mm.load(tmp_path / "model.mm")
+    assert again.result_.certificate == "none"
+    assert [y.tolist() for y in again.predict([[[2.0, 0.0], [0.0, 3.0]]])] == [["b", "a"]]
+    # It can be trained as any other.
+    made.fit([[[1.0, 0.0], [0.0, 1.0]]], [["b", "a"]])
+    assert made.classes_.tolist() == ["a", "b"]
+
+
+def test_given_weights_must_fit():
+    ones = np.ones((2, 2))
+    for options, words in (
+        ({"coef": np.ones((3, 2))}, "coef has shape"),
+        ({"transition_coef": np.ones(2)}, "transition_coef has shape"),
+        ({"intercept": np.ones(3)}, "intercept has shape"),
+        ({"start_coef": np.ones(2)}, "must be given together"),
+        ({"coef": np.full((2, 2), np.nan)}, "finite"),
+        ({"classes": ["a", "a"]}, "that differ"),
+        ({"classes": ["a"]}, "at least 2 classes"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            mm.ChainSVM.from_weights(**({"classes": ["a", "b"], "coef": ones, "transition_coef": ones} | options))

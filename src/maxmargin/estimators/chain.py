@@ -38,6 +38,7 @@ from maxmargin.features.text import TextFeatures
 from maxmargin.features.vectoriser import FeatureColumns, number
 from maxmargin.problems import FactorGraphs, Features, chain_problem
 from maxmargin.problems.chains import chain_blocks, check_orders, stack_examples
+from maxmargin.solvers.core.result import Result, Status
 
 #: Most weights that features in the context of other tags may take: 4 GB.
 MOST_WEIGHTS = 2**29
@@ -225,6 +226,73 @@ class ChainSVM(StructuredPredictor):
         self.forbidden_, self.forbidden_first_ = forbidden, first
         self._name_weights()
         return self
+
+    @classmethod
+    def from_weights(
+        cls,
+        classes: Sequence[Any],
+        coef: ArrayLike,
+        transition_coef: ArrayLike,
+        intercept: ArrayLike | None = None,
+        start_coef: ArrayLike | None = None,
+        end_coef: ArrayLike | None = None,
+        **parameters: Any,
+    ) -> Self:
+        """A model of given weights, as if it was trained; ``result_`` has no certificate.
+
+        Parameters
+        ----------
+        classes : K tags
+        coef : array (K, p), transition_coef : array (K, K)
+        intercept : array (K,), optional
+        start_coef, end_coef : arrays (K,), optional
+            Both or none.
+        parameters : of the constructor
+            For prediction, and to train again; ``boundary``, ``fit_intercept`` and ``order`` follow from the weights.
+        """
+        if (start_coef is None) != (end_coef is None):
+            raise OptionError("start_coef and end_coef must be given together, or neither of them.")
+        model = cls(
+            **parameters,
+            boundary=start_coef is not None,
+            fit_intercept=intercept is not None,
+            order=1,
+            emission_order=0,
+        )
+        check_parameters(model)
+        check_chain_options(model)
+        tags = target.as_vector(list(classes))
+        target.check_several(tags, "ChainSVM")
+        k = len(tags)
+        rows = np.array(coef, np.float64)
+        if rows.ndim != 2 or len(rows) != k or rows.shape[1] == 0 or len(set(tags.tolist())) != k:
+            raise DataError(f"coef has shape {rows.shape}; expected a row for each of {k} classes that differ.")
+        parts: list[tuple[Any, str, tuple[int, ...]]] = []
+        if intercept is not None:
+            parts.append((intercept, "intercept", (k,)))
+        parts.append((transition_coef, "transition_coef", (k, k)))
+        if start_coef is not None:
+            parts += [(start_coef, "start_coef", (k,)), (end_coef, "end_coef", (k,))]
+        given = {}
+        for value, name, shape in parts:
+            given[name] = np.asarray(value, np.float64)
+            if given[name].shape != shape:
+                raise DataError(f"{name} has shape {given[name].shape}; expected {shape}.")
+        columns = rows if intercept is None else np.column_stack([rows, given.pop("intercept")])
+        weights = np.concatenate([columns.ravel(), *(value.ravel() for value in given.values())])
+        if not np.isfinite(weights).all():
+            raise DataError("The weights must be finite numbers.")
+        model.result_ = Result(
+            Status.MAX_PASSES, weights, np.inf, -np.inf, np.inf, "none", 0, 0, 0.0, {}, "given weights"
+        )
+        model.C_ = float("nan") if isinstance(model.C, str) else float(np.max(model.C))
+        model.result_.options["C"] = model.C_
+        model.validation_path_, model.temperature_ = [], 1.0
+        model.classes_, model.n_features_in_ = tags, rows.shape[1]
+        model.forbidden_, model.forbidden_first_ = constraints(model, tags)
+        model.inference_ = "trees (exact): no graph has a cycle"
+        model._name_weights()
+        return model
 
     def top_features(self, tag: Any, n: int = 10) -> list[tuple[str, float]]:
         """The n features that speak most for a tag, heaviest first: names and weights.
