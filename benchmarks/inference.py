@@ -1,14 +1,11 @@
-"""Engines side by side on complete graphs of binary variables: time, quality, the relaxation, and public peers.
+"""The relaxation of complete graphs of binary variables: by maximum flow, by linear programmes, and beside public peers.
 
-    python benchmarks/inference.py [--part times better lp peers] [--figures DIR] [--data-home DIR]
+    python benchmarks/inference.py [--part lp peers] [--figures DIR] [--data-home DIR]
 
-- *times* (Finley and Joachims 2008, figure 1): time per problem against the number of nodes.
-- *better* (their figure 2): on problems of 10 nodes, how often one engine's labeling scores above another's, and how many
-  labelings score above the one found, which is what the paper draws.
 - *lp*: the same relaxation by maximum flow (graph_cut) and by HiGHS from the last basis (linear_program): random scores, and
   loss-augmented scores of Yeast and of RCV1 with 30 labels under weights trained to a gap of 1 %.
 - *peers*: graph_cut beside PyMaxflow, thinqpbo and scipy's linprog, as far as they are installed; both of the former are GPL,
-  and nothing but this file imports them.
+  and nothing but this file and `maxmargin bench` imports them.
 
 The paper says "random potentials"; here every entry of every table is uniform in [-1, 1], all four of a pair among them. All
 runs are in one thread, and kernels are compiled before the clock starts. Times to be compared alternate; a ratio is the median
@@ -33,18 +30,14 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from maxmargin.datasets import fetch_rcv1subset1, fetch_yeast
-from maxmargin.errors import TooLargeError
-from maxmargin.inference import BranchAndBound, GraphCut, LinearProgram, engine
+from maxmargin.inference import GraphCut, LinearProgram
 from maxmargin.problems import FactorGraphs, Scores, label_edges, multi_label_problem
 from maxmargin.solvers import Callback, SoftBCFW
 
-NODES = (4, 6, 8, 10, 12, 14, 16, 20, 24, 30, 40, 60, 80, 100, 150, 200)
 #: Scores closer than this are equal.
 EQUAL = 1e-9
 #: Seconds that a timing lasts, at least: a few turns of the system's scheduler.
 LEAST = 0.05
-#: Problems that a mean is taken over, at least, since some take ten times as long as others.
-FEWEST = 8
 
 
 class Batch(NamedTuple):
@@ -103,136 +96,6 @@ def save(figure, options, name):
         figure.savefig(options.figures / f"inference-{name}.png", dpi=110, bbox_inches="tight")
         print(f"picture: {options.figures / f'inference-{name}.png'}")
     plt.close(figure)
-
-
-# --------------------------------------------------------------------------------------------------------------- times
-
-
-def times(options):
-    names = ("exhaustive", "junction_tree", "branch_and_bound", "linear_program", "dual_decomposition", "loopy_bp",
-             "combined", "graph_cut", "greedy")  # fmt: skip
-    engines = {name: engine(name) for name in names}
-    # A search that does not end soon would take the time of all others.
-    engines["branch_and_bound"] = BranchAndBound(limit=200_000)
-    found: dict[str, dict[int, float]] = {name: {} for name in names}
-    print(
-        f"microseconds a problem, mean of up to {options.problems} in about {options.budget:g} s; - where an engine is out"
-    )
-    print(f"{'nodes':>6} " + " ".join(f"{name:>18}" for name in names))
-    for n in NODES:
-        # Tables of at most some 200 MB.
-        batch = random_batch("", n, complete(n), max(1, min(options.problems, 12_000_000 // n**2)), seed=n)
-        cells = []
-        for name, one in list(engines.items()):
-            taken = seconds_a_problem(one, batch, options.budget)
-            if taken is not None:
-                found[name][n] = taken
-            if taken is None or taken > options.budget:
-                del engines[name]
-        for name in names:
-            cells.append(f"{1e6 * found[name][n]:18.1f}" if n in found[name] else f"{'-':>18}")
-        print(f"{n:6} " + " ".join(cells), flush=True)
-    figure, axes = plt.subplots(figsize=(8, 5.5))
-    for number, (name, by_nodes) in enumerate(found.items()):
-        style = "-" if engine(name).exact else "--"
-        axes.loglog(
-            list(by_nodes), [1e6 * t for t in by_nodes.values()], style, marker="os^vD<>Pp"[number], ms=4, label=name
-        )
-    axes.set_xticks(NODES, ["" if n == 14 else str(n) for n in NODES], fontsize=9)
-    axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
-    axes.set(xlabel="nodes of a complete graph", ylabel="microseconds a problem", title="one thread, random scores")
-    axes.grid(alpha=0.3)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), title="solid: exact", fontsize=9)
-    save(figure, options, "times")
-
-
-def seconds_a_problem(one, batch, budget):
-    """Mean over as many problems as the budget allows, of one if that is over it; None if the engine refuses them."""
-    most, count = batch.graphs.n_examples, 1
-    if one.refusal(batch.graphs) is not None:
-        return None
-    try:
-        warm = first_problems(batch, 1)
-        one.maximise(warm.graphs, warm.scores)  # compiled, and what depends on the graph alone is known
-        while True:
-            part = first_problems(batch, count)
-            least = LEAST if count == most else 0.0
-            taken, _ = clock(lambda part=part: one.maximise(part.graphs, part.scores), least)
-            if count == most or taken > budget * count or (count >= FEWEST and taken > 0.3 * budget):
-                return taken / count
-            count = min(most, max(FEWEST, 2 * count, int(0.6 * budget / taken * count)))
-    except TooLargeError:
-        return None
-
-
-# -------------------------------------------------------------------------------------------------------------- better
-
-
-def better(options):
-    n = 10
-    batch = random_batch("", n, complete(n), options.problems)
-    graphs, scores = batch.graphs, batch.scores
-    every = all_labeling_scores(batch)
-    values = {"exact": every.max(axis=1)}
-    for name in ("exhaustive", "junction_tree", "branch_and_bound"):
-        gap = np.abs(engine(name).maximise(graphs, scores).values - values["exact"]).max()
-        assert gap < EQUAL, f"{name} is not exact: {gap}"
-    for name in ("dual_decomposition", "combined", "loopy_bp", "greedy", "graph_cut", "linear_program"):
-        values[name] = engine(name).maximise(graphs, scores).values
-    relaxed = GraphCut().relax(graphs, scores)
-    coins = np.random.default_rng(0).integers(0, 2, n * options.problems)
-    labels = np.where(relaxed.ambiguous, coins, relaxed.variables[1::2] > 0.5).astype(np.int32)
-    values["graph_cut, coins"] = graphs.labeling_scores(scores, labels)
-
-    names = list(values)
-    wins = np.array([[(values[a] > values[b] + EQUAL).sum() for b in names] for a in names])
-    above = {name: np.sort((every > values[name][:, None] + EQUAL).sum(axis=1)) for name in names}
-    print(
-        f"{options.problems} complete graphs of {n} nodes: how often the engine of the row scores above that of the column"
-    )
-    print(
-        "graph_cut and linear_program round with repair; with coins, open labels are 0 or 1 at random, as in the paper"
-    )
-    print(f"{relaxed.ambiguous.mean():.1%} of all labels are open after the relaxation")
-    print(f"{'':20}" + "".join(f"{name[:12]:>13}" for name in names) + f"{'labelings above: mean':>24}")
-    for name, row in zip(names, wins, strict=True):
-        print(f"{name:20}" + "".join(f"{count:13}" for count in row) + f"{above[name].mean():24.2f}")
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6))
-    left.imshow(wins, cmap="Blues", vmax=1.3 * max(1, wins.max()))
-    for (a, b), count in np.ndenumerate(wins):
-        if a != b:
-            color = "white" if count > 0.8 * wins.max() else "black"
-            left.text(b, a, str(count), ha="center", va="center", fontsize=9, color=color)
-    left.set_xticks(range(len(names)), names, rotation=40, ha="right")
-    left.set_yticks(range(len(names)), names)
-    left.set(title=f"row scores above column, out of {options.problems} problems")
-    for number, name in enumerate(names[1:]):
-        style = "-" if number % 2 == 0 else "--"
-        right.plot(np.arange(1, options.problems + 1), above[name], style, color=f"C{number}", label=name)
-    right.set_yscale("symlog", linthresh=1)
-    right.set(
-        title="labelings that score above the one found",
-        xlabel="problems, sorted by engine",
-        ylabel=f"labelings (of {2**n})",
-        ylim=(-0.1, 2**n),
-    )
-    right.grid(alpha=0.3)
-    right.legend(fontsize=9)
-    save(figure, options, "better")
-
-
-def all_labeling_scores(batch):
-    """Scores (problems, 2^n) of every labeling, in plain NumPy."""
-    states = np.arange(2**batch.n)[:, None] >> np.arange(batch.n) & 1
-    variables = batch.scores.variables.reshape(-1, batch.n, 2)
-    tables = batch.scores.factors.reshape(-1, len(batch.edges), 4)
-    total = np.zeros((len(variables), 2**batch.n))
-    for i in range(batch.n):
-        total += variables[:, i, states[:, i]]
-    for e, (i, j) in enumerate(batch.edges):
-        total += tables[:, e, 2 * states[:, i] + states[:, j]]
-    return total
 
 
 # ------------------------------------------------------------------------------------------------------------------ lp
@@ -534,7 +397,7 @@ def by_linprog(batch, most):
     return Answer(-(constant + total), n_open / linear.size, None, count)
 
 
-PARTS = {"times": times, "better": better, "lp": lp, "peers": peers}
+PARTS = {"lp": lp, "peers": peers}
 
 
 def main():
@@ -544,7 +407,6 @@ def main():
     parser.add_argument("--data-home", help="directory of the data sets (default: MAXMARGIN_DATA)")
     parser.add_argument("--problems", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--budget", type=float, default=1.0, help="seconds per engine and size of graph (times)")
     parser.add_argument("--side", type=int, default=200, help="side of the grid (peers)")
     parser.add_argument("--linprog", type=int, default=100, help="problems that linprog is given, scaled up (peers)")
     options = parser.parse_args()
