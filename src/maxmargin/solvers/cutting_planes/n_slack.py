@@ -216,7 +216,7 @@ class NSlackRun(OracleRun[NSlackState]):
         self.order = np.random.default_rng([self.seed, 0]).permutation(n)
         # Room for one plane as weights; it is zero between uses.
         self.dense = np.zeros(self.oracle.size)
-        self.gram = Gram(self.oracle.kernel.arrays.gram, self.oracle.shapes[0][1]) if self.oracle.has_images else None
+        self.gram = Gram.of(self.oracle) if self.oracle.has_images else None
 
     def begin(self, earlier: NSlackState | None) -> NSlackState:
         """The truth, w = 0; or earlier working sets, their masses moved towards the truth if lam is smaller than it was."""
@@ -385,58 +385,81 @@ class NSlackRun(OracleRun[NSlackState]):
 
 
 class Gram(Struct):
-    """The kernel matrix of the rows of variables, and the blocks that each row has a coefficient in; what comes after is linear."""
+    """The kernel matrices of the rows of variables and of factors; of a side that is linear there is none."""
 
-    values: NDArray[np.float64]
-    blocks: int
+    of_variables: NDArray[np.float64]
+    of_factors: NDArray[np.float64]
+    #: The blocks that each row has a coefficient in, and where the coefficients of factors begin.
+    variable_blocks: int
+    factor_blocks: int
+    cut: int
+
+    @classmethod
+    def of(cls, oracle: Any) -> Gram:
+        """Of an oracle whose images are scores."""
+        variables, factors = (np.empty((0, 0)) if one is None else one.arrays.gram for one in oracle.kernels)
+        (rows, variable_blocks), (_, factor_blocks) = oracle.shapes
+        return cls(variables, factors, variable_blocks, factor_blocks, rows * variable_blocks)
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
 @inner
+def gram_product(values: Any, blocks: int, i: int, j: int) -> float:
+    """The inner product of what coefficients i and j of one side are of."""
+    if len(values) == 0:
+        return 1.0 if i == j else 0.0
+    return values[i // blocks, j // blocks] if i % blocks == j % blocks else 0.0
+
+
+@inner
 def add_gram_products(planes: Any, m: int, slot: int, gram: Any) -> None:
     """The inner products of a new plane with all planes of example m, where entries are coefficients of rows."""
     start, size, index, value, products = planes.start, planes.size, planes.entry, planes.value, planes.products
-    first, width, square, values, blocks = (
-        planes.first[m],
-        planes.capacity[m],
-        planes.square[m],
-        gram.values,
-        gram.blocks,
-    )
-    new, end = first + slot, len(values) * blocks
+    first, width, square = planes.first[m], planes.capacity[m], planes.square[m]
+    variables, factors, cut = gram.of_variables, gram.of_factors, gram.cut
+    new = first + slot
     for a in range(planes.n_planes[m]):
         product = 0.0
         for e in range(start[first + a], start[first + a] + size[first + a]):
             i = index[e]
             for f in range(start[new], start[new] + size[new]):
                 j = index[f]
-                if i < end and j < end:
-                    if i % blocks == j % blocks:
-                        product += value[e] * value[f] * values[i // blocks, j // blocks]
-                elif i == j:
-                    product += value[e] * value[f]
+                if i < cut and j < cut:
+                    product += value[e] * value[f] * gram_product(variables, gram.variable_blocks, i, j)
+                elif i >= cut and j >= cut:
+                    product += value[e] * value[f] * gram_product(factors, gram.factor_blocks, i - cut, j - cut)
         products[square + a * width + slot] = product
         products[square + slot * width + a] = product
+
+
+@inner
+def add_image(values: Any, blocks: int, i: int, change: float, scores: Any) -> None:
+    """Add the image of a change of coefficient i of one side to that side's scores."""
+    if len(values) == 0:
+        scores[i] += change
+    else:
+        row, block = values[i // blocks], i % blocks
+        for r in range(len(row)):
+            scores[r * blocks + block] += change * row[r]
 
 
 @inner
 def add_images(planes: Any, m: int, masses: Any, scale: float, gram: Any, out: Any, scores: Any) -> None:
     """`add_combination` of coefficients, and of their images to the scores."""
     start, size, index, value, first = planes.start, planes.size, planes.entry, planes.value, planes.first[m]
-    values, blocks = gram.values, gram.blocks
+    cut = gram.cut
+    of_variables, of_factors = scores[:cut], scores[cut:]
     for a in range(planes.n_planes[m]):
         if masses[a] != 0.0:
             for e in range(start[first + a], start[first + a] + size[first + a]):
                 i, change = index[e], scale * masses[a] * value[e]
                 out[i] += change
-                if i < len(values) * blocks:
-                    row, block = values[i // blocks], i % blocks
-                    for r in range(len(row)):
-                        scores[r * blocks + block] += change * row[r]
+                if i < cut:
+                    add_image(gram.of_variables, gram.variable_blocks, i, change, of_variables)
                 else:
-                    scores[i] += change
+                    add_image(gram.of_factors, gram.factor_blocks, i - cut, change, of_factors)
 
 
 @kernel
