@@ -313,7 +313,7 @@ EXPERIMENTS = [
         "intractable-table-4", "intractable", "Table 4: oracles of known quality",
         "The oracle returns a labeling whose score is rho times the best one's. C is chosen among 0.1, 1, 10 and 100 by 3 folds.",
         train_with_rho,
-        ({"data": ("small-synth2",), "rho": (1.0, 0.9, 0.5), "folds": (3,)},),
+        ({"data": ("small-synth1",), "rho": (1.0, 0.9, 0.5), "folds": (3,)},),
         ({"data": ("scene", "yeast", "reuters", "synth1", "synth2"), "rho": RHOS, "folds": (3,)},),
         show_rho,
     ),
