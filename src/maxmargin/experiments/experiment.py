@@ -49,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a panel; `low` and `high` bound a band around it."""
+    """A line of a panel; `low` and `high` bound a band around it, and a dashed one has the color of the line before it."""
 
     label: str
     x: list[float]

@@ -44,7 +44,7 @@ def draw_svg(picture: Picture, name: str) -> str:
 
     with matplotlib.rc_context(_STYLE | {"svg.hashsalt": name}):
         n = len(picture.panels)
-        figure = Figure(figsize=(max(5.0, 4.1 * n), 3.7), layout="constrained")
+        figure = Figure(figsize=(max(5.0, 4.1 * n), 4.0), layout="constrained")
         axes = figure.subplots(1, n, squeeze=False)[0]
         for axis, panel in zip(axes, picture.panels, strict=True):
             _draw(axis, panel)
@@ -52,7 +52,10 @@ def draw_svg(picture: Picture, name: str) -> str:
         same = len({tuple(line.label for line in panel.lines) for panel in picture.panels}) == 1
         for axis, panel in zip(axes, picture.panels, strict=True):
             if len(panel.lines) > 1 and not (same and n > 1):
-                axis.legend(frameon=False, fontsize="small")
+                below = (
+                    {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2} if len(panel.lines) > 5 else {}
+                )
+                axis.legend(frameon=False, fontsize="small", **below)
         if same and n > 1 and len(picture.panels[0].lines) > 1:
             figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
         stream = io.StringIO()
@@ -78,7 +81,10 @@ def draw_file(picture: Picture, name: str) -> str:
 
 
 def _draw(axis: Any, panel: Panel) -> None:
-    for number, line in enumerate(panel.lines):
+    # A dashed line belongs to the one before it.
+    number = -1
+    for line in panel.lines:
+        number += not line.dashed or number < 0
         _draw_line(axis, line, _COLORS[number % len(_COLORS)])
     # Settings may not have been run, and a logarithmic axis has no place for nothing.
     if panel.log_x and (seen := _positive(x for line in panel.lines for x in line.x)):
