@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from maxmargin.errors import MaxMarginError, OptionError
-from maxmargin.formats.plain_json import plain
 
 DONE, NOT_CONVERGED, USAGE, BAD_DATA, CANNOT_WRITE = range(5)
 # As other programs use them: sysexits.h for the first two, 128 + the signal's number for the others.
@@ -65,4 +64,6 @@ def print_json(value: Any) -> None:
 
 def to_json(value: Any) -> str:
     """JSON text of plain values and NumPy's scalars and arrays."""
+    from maxmargin.formats.plain_json import plain
+
     return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
