@@ -11,7 +11,7 @@ import pytest
 
 from maxmargin.cli.main import run
 from maxmargin.experiments import registry
-from reference.jobs import experiment, fails, slow
+from reference.jobs import experiment, fails
 
 pytest.importorskip("matplotlib")
 
@@ -108,4 +108,3 @@ if __name__ == "__main__":
     again = subprocess.run([*command, "0"], capture_output=True, text=True, timeout=120, check=False)
     assert again.returncode == 0, again.stderr
     assert "1 settings to run; 2 have been run before." in again.stderr
-    assert slow is not None

@@ -236,7 +236,7 @@ def test_tol_is_a_number(wrong):
 
 @pytest.mark.parametrize("setting", LOOPY[:3], ids=names(LOOPY[:3]))
 def test_the_last_labeling_is_that_of_the_beliefs_and_never_better_than_the_best(setting):
-    """With one state less its constant, a belief's maximum can be read off sum-product at a low temperature."""
+    """The beliefs of max-product are those of sum-product at a low temperature."""
     worse = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)

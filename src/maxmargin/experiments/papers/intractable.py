@@ -72,7 +72,7 @@ def show_data(rows: list[Row]) -> View:
     cells, verdicts = [], []
     for row in rows:
         name, f = str(row.setting["data"]), row.figures
-        baseline, default = INTRACTABLE_1.get(name.removeprefix("small-"), (None, None))
+        baseline, default = INTRACTABLE_1.get(name, (None, None))
         cells.append(
             [name, f["labels"], f["train"], f["test"], f["features"], f["weights"], Beside(f["baseline"][0], baseline),
              f["baseline"][1], Beside(f["default"][0], default)]
@@ -146,11 +146,11 @@ def show_grid(rows: list[Row]) -> View:
     """Tables 2 and 3."""
     tables = []
     for data in values_of(rows, "data"):
-        paper = INTRACTABLE_2_3.get(str(data).removeprefix("small-"), {})
+        paper = INTRACTABLE_2_3.get(str(data), {})
         cells = []
         for row in (row for row in rows if row.setting["data"] == data):
             oracle, f = str(row.setting["oracle"]), row.figures
-            printed = paper.get(oracle, (None,) * 6) if not str(data).startswith("small") else (None,) * 6
+            printed = paper.get(oracle, (None,) * 6)
             pairs = [Beside(f["test"][name][0], printed[k]) for k, name in enumerate(ENGINES)]
             cells.append([oracle, *pairs, f["test"]["Exact"][1], Beside(f["open"], printed[5]), f["C"]])
         columns = ("oracle in training", *(f"{name} %" for name in ENGINES), "± se", "open %", "C")

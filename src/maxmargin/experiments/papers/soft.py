@@ -63,13 +63,14 @@ def follow(setting: Setting, data_home: str | None) -> Figures:
         result = solver.solve(
             data.problem, data.C, tol=0.0, max_passes=look - before, max_seconds=left, state=state, random_state=0
         )
-        state, before = result.state, look
+        # Fewer than asked for if the time was over.
+        state, before = result.state, before + result.n_passes
         seconds += result.seconds
         history = result.history
         hard = float(np.nanmin(history.get("relaxed_primal", history["primal"])))
         dual = float(np.nanmax(history.get("relaxed_dual", history["dual"])))
         for name, value in zip(
-            columns, (look, seconds, hard, result.primal, result.gap, dual, data.measure(result.weights)), strict=True
+            columns, (before, seconds, hard, result.primal, result.gap, dual, data.measure(result.weights)), strict=True
         ):
             columns[name].append(value)
     return columns | {"measure_name": data.measure_name}

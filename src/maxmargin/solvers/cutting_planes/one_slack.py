@@ -57,7 +57,7 @@ _ACCEPT = 0.03
 #: C = 1000: 24 passes in 3.8 s; with at most 1000 rounds 20 in 11.6 s, with 10 rounds 94 in 2.3 s).
 _RECALLS = 100
 #: The same where the oracle is max-product, which takes hardly longer than a round with the cache: 704 words of OCR letters with a
-#: cache of 10 took 2.6 s and 30,976 calls, 10.0 s and 19,008 with the numbers above.
+#: cache of 10 took 2.4 to 3.4 s and 30,976 calls, 8.6 to 10.4 s and 19,008 with the numbers above.
 _QUICK = 0.25, 10
 
 
@@ -88,7 +88,7 @@ class OneSlack(Solver):
     cache : "auto" or int
         Planes kept for each example, tried before the oracle is asked; 0 asks it every round. "auto" is 10, but 0 where the oracle
         is max-product inside a compiled loop, which takes no longer than the slopes of 10 planes (OCR letters: 211 rounds of the
-        oracle in 1.9 s, or 44 and 357 from the cache in 2.6 s).
+        oracle in 1.9 s, or 44 and 357 from the cache in 2.4 to 3.4 s).
     stop : "gap" or "svm-struct"
         When to stop: at a certified gap of `tol` between the best bounds; or as SVM-struct does with its ``-e``, when no constraint
         is violated by more than `tol` at the last weights, which are returned.
