@@ -102,6 +102,9 @@ if __name__ == "__main__":
     os.killpg(process.pid, number)
     _, error = process.communicate(timeout=60)
     assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130), error
+    # What was finished is in the report already, but not after kill -9, and it is said.
+    assert ("what was finished is kept" in error) == (number == signal.SIGINT)
+    assert (tmp_path / "out" / "report.html").exists() == (number == signal.SIGINT)
     lines = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
     assert [json.loads(line)["setting"]["x"] for line in lines] == [1, 2]
     # The minute is a part of the setting; what is run now is a setting of no seconds.

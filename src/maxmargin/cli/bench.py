@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from maxmargin.cli.exits import DONE
+from maxmargin.cli.exits import BAD_DATA, DONE
 from maxmargin.cli.reproduce import add_run_arguments, run_and_report
 
 SUMMARY = "compare with other programs that are installed, and write a report"
@@ -31,6 +31,6 @@ def run(args: argparse.Namespace) -> int:
         return DONE
     mode = "full" if args.full else "quick"
     chosen = choose(args.names, known)
-    run_and_report(chosen, mode, args, "Beside other programs", "maxmargin bench", PEERS, f"bench-{mode}")
+    code = run_and_report(chosen, mode, args, "Beside other programs", "maxmargin bench", PEERS, f"bench-{mode}")
     # A program that is not installed is no error.
-    return DONE
+    return DONE if code == BAD_DATA else code

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from maxmargin.cli.exits import BAD_DATA, DONE, CannotWriteError, say, writing
+from maxmargin.cli.exits import BAD_DATA, DONE, INTERRUPTED, CannotWriteError, say, writing
 from maxmargin.errors import OptionError
+from maxmargin.signals import StopSignal
 
 SUMMARY = "run the experiments of the four papers, and write a report"
 DESCRIPTION = (
@@ -58,7 +59,7 @@ def run_and_report(
 ) -> int:
     """Run experiments, write the pages, and say where they are."""
     from maxmargin import __version__
-    from maxmargin.experiments.report import Report, Section
+    from maxmargin.experiments.report import Report
     from maxmargin.experiments.results import ResultsFile
     from maxmargin.experiments.runner import run_experiments
     from maxmargin.reporting.plots import require_matplotlib
@@ -71,29 +72,34 @@ def run_and_report(
         results = ResultsFile(directory / "results.jsonl", __version__)
     watch = _Watch()
     failures: list[Any] = []
+    code = DONE
     try:
         with watch, writing(results.path):
             failures = run_experiments(
                 experiments, mode, results, watch, args.data_home, args.jobs or os.cpu_count() or 1
             )
-    finally:
-        # Also of what an interrupted run has finished.
-        sections = []
-        for one in experiments:
-            settings = one.settings(mode)
-            rows = results.rows(one.name, settings)
-            lost = [failure for failure in failures if failure.experiment == one.name]
-            sections.append(Section(one, one.show(rows), rows, len(settings), lost))
-        report = Report(title, program, mode, papers, sections)
-        with writing(directory / "report.html"):
-            pages = report.write(directory)
-        for section, verdict in report.verdicts():
-            print(f"{verdict.outcome:10}  {section.experiment.name}: {verdict.claim} {verdict.why}")
-        print(f"{report.summary()} The report is {pages[0]}.")
+    except KeyboardInterrupt as stop:
+        code = 128 + stop.number if isinstance(stop, StopSignal) else INTERRUPTED
+        say("Interrupted; what was finished is kept and in the report, and the same command goes on from there.")
+    report = Report(title, program, mode, papers, [_section(one, mode, results, failures) for one in experiments])
+    with writing(directory / "report.html"):
+        pages = report.write(directory)
+    for section, verdict in report.verdicts():
+        print(f"{verdict.outcome:10}  {section.experiment.name}: {verdict.claim} {verdict.why}")
+    print(f"{report.summary()} The report is {pages[0]}.")
     for failure in failures:
         words = ", ".join(f"{name} = {value}" for name, value in failure.setting.items())
         say(f"{failure.experiment} ({words}) was not run: {failure.why}")
-    return BAD_DATA if failures else DONE
+    return BAD_DATA if failures else code
+
+
+def _section(one: Any, mode: Any, results: Any, failures: list[Any]) -> Any:
+    """An experiment with what came out of it."""
+    from maxmargin.experiments.report import Section
+
+    settings = one.settings(mode)
+    rows = results.rows(one.name, settings)
+    return Section(one, one.show(rows), rows, len(settings), [lost for lost in failures if lost.experiment == one.name])
 
 
 def _directory(name: str) -> Path:
