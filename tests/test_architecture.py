@@ -21,7 +21,7 @@ LAYERS = [
     ("jit", "sparse"),
     ("parallel",),
     ("formats", "problems"),
-    ("features", "inference"),
+    ("devices", "features", "inference"),
     ("solvers.core", "solvers.planes"),
     ("solvers.oracles",),
     ("solvers.frank_wolfe", "solvers.soft", "solvers.cutting_planes", "solvers.marginals", "solvers.online"),

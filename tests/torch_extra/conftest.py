@@ -14,6 +14,7 @@ collect_ignore_glob = []
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = [
         "test_chains.py",
+        "test_devices.py",
         "test_trees.py",
         "test_graphs.py",
         "test_layers.py",

@@ -33,6 +33,14 @@ def test_without_torch_the_error_names_the_extra():
     )
 
 
+def test_a_device_without_torch_names_the_extra():
+    code = "import numpy as np, maxmargin as mm\nmm.BinarySVM(C=1.0, device='cuda').fit(np.eye(4), [0, 1, 0, 1])"
+    found = run(HIDE + code)
+    assert found.returncode == 1
+    expected = "device='cuda' needs PyTorch, which is not installed: pip install 'maxmargin[torch]'."
+    assert f"OptionError: {expected}" in found.stderr
+
+
 def test_the_rest_works_without_torch():
     assert run(HIDE + "from maxmargin import ChainSVM").returncode == 0
 

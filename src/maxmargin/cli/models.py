@@ -14,10 +14,10 @@ from maxmargin.signals import last_stop
 
 #: Options of one task, and those that say something about features, which trees have none of.
 _OF_PARSERS = ("markov", "parent", "min_count", "span_features", "unparsable")
-_NOT_OF_PARSERS = ("inference", "kernel", "gamma", "degree", "no_intercept", "scale")
+_NOT_OF_PARSERS = ("inference", "kernel", "gamma", "degree", "no_intercept", "scale", "device")
 _OF_FEATURES = ("inference", "kernel", "gamma", "degree", "edges", "edge_weights")
 #: Parameters of all estimators that options of the same names set; what no option sets is as the estimator has it.
-_PARAMETERS = ("C", "objective", "loss", "tol", "max_passes", "max_seconds", "validation_fraction", "cv")
+_PARAMETERS = ("C", "objective", "loss", "tol", "max_passes", "max_seconds", "validation_fraction", "cv", "device")
 
 
 def make_model(args: argparse.Namespace, task: str, early: bool = False, **changes: Any) -> Any:
@@ -46,7 +46,7 @@ def make_model(args: argparse.Namespace, task: str, early: bool = False, **chang
             wanted = "features, which trees have none of" if task == "parser" else f"trees, and this is {task} data"
             raise OptionError(f"--{name.replace('_', '-')} is for {wanted}.")
     if task == "ranking":
-        for name in ("inference", "objective", "no_intercept"):
+        for name in ("inference", "objective", "no_intercept", "device"):
             if getattr(args, name, None) is not None:
                 raise OptionError(f"--{name.replace('_', '-')} has no meaning for --task ranking.")
     if task == "parser":

@@ -30,8 +30,8 @@ Without DATA, two models are trained on a generated set whose labels depend on e
 labels and one that does not, each with C chosen on held-out data, and their test losses are compared."""
 _NEED_DATA = (
     "task", "format", "features", "xml", "n_labels", "split", "word_column", "tag_column", "comment", "edges", "edge_weights",
-    "test", "kernel", "gamma", "degree", "objective", "scale", "validation_fraction", "cv", "markov", "parent", "min_count",
-    "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, "settings",
+    "test", "kernel", "gamma", "degree", "objective", "scale", "device", "validation_fraction", "cv", "markov", "parent",
+    "min_count", "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, "settings",
 )  # fmt: skip
 
 
@@ -145,6 +145,11 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         type=one_of("choice", names.SCALES),
         metavar="NAME",
         help="auto, yes, no: columns of features on one scale (default: auto, where they need it)",
+    )
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        help="cpu, cuda, cuda:1 and so on, torch: where to train (default: cpu; the others need the extra torch)",
     )
     parser.add_argument(
         "--loss",

@@ -105,6 +105,9 @@ class StructuredEstimator(BaseEstimator):
     scale : "auto", True or False
         Whether columns of features are centred and divided by their size while training (`maxmargin.estimators.scaling`): "auto"
         does so where they need it. Weights are always for the features as they were given.
+    device : str
+        Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
+        work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
     """
 
     #: Name in model files and on the command line.
@@ -143,6 +146,7 @@ class StructuredEstimator(BaseEstimator):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        device: str = "cpu",
     ) -> None:
         self.C = C
         self.solver = solver
@@ -168,6 +172,7 @@ class StructuredEstimator(BaseEstimator):
         self.validation_fraction = validation_fraction
         self.cv = cv
         self.scale = scale
+        self.device = device
 
     def __getattr__(self, name: str) -> Any:
         if name == "coef_":
@@ -287,7 +292,7 @@ class StructuredEstimator(BaseEstimator):
         left_open = isinstance(chosen, str) and chosen == "auto"
         if blocks and left_open:
             chosen = "one-slack"
-        solver = make_solver(chosen, problem, self.objective, self.inference)
+        solver = make_solver(chosen, problem, self.objective, self.inference, self.device)
         if any(isinstance(rows, KernelFeatures) for rows in sides) and not (
             getattr(solver, "kernel_blocks", False) or (not blocks and getattr(solver, "kernels", False))
         ):

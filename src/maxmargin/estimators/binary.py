@@ -44,7 +44,7 @@ class BinarySVM(OneVariableClassifier):
         Weight of the examples of each class: "balanced" is n / (2 count), and a class left out of a dict has 1.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective, validation_fraction, cv, scale : see there
+    n_basis, basis, objective, validation_fraction, cv, scale, device : see there
         ``loss`` is "hamming" or "zero-one", which are the same here; an array (2, 2) of costs ``loss[truth, predicted]`` with a
         diagonal of zeros; or a measure of all predictions together, with ``classes_[1]`` as the positive class: "f1" (or "f0.5",
         "f2"), "precision@100", "precision@10%", "recall@100", "break-even" (precision = recall), "roc-area"; weights of

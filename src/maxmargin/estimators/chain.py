@@ -74,7 +74,7 @@ class ChainSVM(StructuredPredictor):
         and a tag left out of a dict has 1.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective, validation_fraction, cv, scale : see there
+    n_basis, basis, objective, validation_fraction, cv, scale, device : see there
         ``loss`` may also be an array (K, K) of costs ``loss[truth, predicted]`` in the order of ``classes_``, with a
         diagonal of zeros; the costs of a sequence are divided by the mean length. ``kernel`` cannot be "precomputed".
 
@@ -156,6 +156,7 @@ class ChainSVM(StructuredPredictor):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        device: str = "cpu",
     ) -> None:
         super().__init__(**shared(locals()))
         self.boundary = boundary

@@ -56,7 +56,7 @@ class GraphSVM(StructuredPredictor):
         (`maxmargin.estimators.edge_kernels`).
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective, validation_fraction, cv, scale : see there
+    n_basis, basis, objective, validation_fraction, cv, scale, device : see there
         ``loss`` may also be an array (K, K): ``loss[truth, predicted]``. ``kernel`` is for the nodes' features. It cannot be
         "precomputed".
 
@@ -123,6 +123,7 @@ class GraphSVM(StructuredPredictor):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        device: str = "cpu",
     ) -> None:
         super().__init__(**shared(locals()))
         self.edge_weights = edge_weights

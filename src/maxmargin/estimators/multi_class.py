@@ -32,7 +32,7 @@ class MultiClassSVM(OneVariableClassifier):
         Weight of the examples of each class: "balanced" is n / (K count), and a class left out of a dict has 1.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective, validation_fraction, cv, scale : see there
+    n_basis, basis, objective, validation_fraction, cv, scale, device : see there
         ``loss`` is "hamming" or "zero-one", which are the same here, or an array (K, K) of costs
         ``loss[truth, predicted]`` in the order of ``classes_``, with a diagonal of zeros. ``inference`` has nothing to
         do.

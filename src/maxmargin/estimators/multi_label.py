@@ -45,7 +45,7 @@ class MultiLabelSVM(StructuredPredictor):
         n / (2 count), with the count of examples that have the label where it is on, and of the others where it is off.
     solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
     fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective, validation_fraction, cv, scale : see there
+    n_basis, basis, objective, validation_fraction, cv, scale, device : see there
         ``loss`` may also be an array (L,): the cost of each label.
 
     Attributes
@@ -111,6 +111,7 @@ class MultiLabelSVM(StructuredPredictor):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        device: str = "cpu",
     ) -> None:
         super().__init__(**shared(locals()))
         self.edges = edges

@@ -58,6 +58,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        device: str = "cpu",
     ) -> None:
         super().__init__(**shared(locals()))
         self.class_weight = class_weight

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from maxmargin.devices import check_device
 from maxmargin.errors import OptionError, did_you_mean
 from maxmargin.estimators.basis import BASES
 from maxmargin.estimators.feature_space import KERNELS, is_linear
@@ -58,6 +59,8 @@ def check_parameters(estimator: Any) -> None:
         raise OptionError(f"n_jobs={p['n_jobs']!r} is not possible; it must be a whole number other than 0, or None.")
     if not (isinstance(p["verbose"], bool) or (is_whole(p["verbose"]) and p["verbose"] >= 0)):
         raise OptionError(f"verbose={p['verbose']!r} is not possible; it must be 0 or a positive whole number.")
+    if p.get("device", "cpu") != "cpu":
+        check_device(p["device"])
     _check_name("solver", p["solver"], ("auto", *SOLVERS), "solve")
     _check_name("inference", p["inference"], ("auto", *ENGINES), "maximise")
     if isinstance(p["loss"], str) and not estimator.knows_loss(p["loss"]):

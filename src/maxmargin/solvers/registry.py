@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
+from maxmargin.devices import check_device
 from maxmargin.errors import OptionError, did_you_mean
 from maxmargin.solvers.choice import choose_solver
 from maxmargin.solvers.core.capabilities import SOLVERS
@@ -29,7 +31,9 @@ for one in (
     SOLVERS[one.name] = one
 
 
-def make_solver(solver: Any, problem: Any, objective: str = "margin", inference: Any = "auto") -> Any:
+def make_solver(
+    solver: Any, problem: Any, objective: str = "margin", inference: Any = "auto", device: str = "cpu"
+) -> Any:
     """A solver object from its name, "auto", or an object that is one already.
 
     Parameters
@@ -42,7 +46,11 @@ def make_solver(solver: Any, problem: Any, objective: str = "margin", inference:
         loss or with it.
     inference : "auto", str or engine
         What a solver that was named, and not made, asks for labelings or marginals.
+    device : str
+        Where it works (`maxmargin.devices`), unless it was made for another device than "cpu".
     """
+    if device != "cpu":
+        return on_device(make_solver(_on_devices(solver, objective), problem, objective, inference), device)
     named = not (isinstance(inference, str) and inference == "auto")
     if isinstance(solver, str):
         if solver == "auto":
@@ -81,4 +89,32 @@ def make_solver(solver: Any, problem: Any, objective: str = "margin", inference:
     return solver
 
 
-__all__ = ["SOLVERS", "make_solver"]
+def _on_devices(solver: Any, objective: str) -> Any:
+    """The solver in the place of "auto" on a device: one that asks about all examples at once."""
+    if not (isinstance(solver, str) and solver == "auto"):
+        return solver
+    chosen = OneSlack() if objective == "margin" else LBFGS(objective=objective)
+    chosen.reason = "on a device: it asks about all examples at once, and keeps one plane of them all a round"
+    if objective != "margin":
+        chosen.reason = "on a device: it asks about all examples at once, and this objective is smooth"
+    return chosen
+
+
+def on_device(solver: Any, device: str) -> Any:
+    """A solver that works on a device, which must be one of those that can."""
+    check_device(device)
+    if not getattr(solver, "on_devices", False):
+        objective = getattr(solver, "objective", "margin")
+        able = ", ".join(
+            f'"{name}"' for name, one in sorted(SOLVERS.items()) if one.on_devices and objective in one.objectives
+        )
+        raise OptionError(
+            f'The solver "{solver.name}" works on the processor alone; with device="{device}" use "auto" or one of: {able}.'
+        )
+    if solver.device == "cpu":
+        solver = copy(solver)
+        solver.device = device
+    return solver
+
+
+__all__ = ["SOLVERS", "make_solver", "on_device"]

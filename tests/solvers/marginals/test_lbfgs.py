@@ -164,7 +164,7 @@ def test_a_first_step_that_is_too_short_is_doubled_until_it_is_long_enough():
 
 def test_threads_do_not_change_the_bits(monkeypatch):
     # Ranges of few entries, so that there are many.
-    monkeypatch.setattr("maxmargin.solvers.planes.vectors._RANGE", 7)
+    monkeypatch.setattr("maxmargin.devices.vectors._RANGE", 7)
     one, two = (LBFGS().solve(PROBLEMS["labels"], 10.0, tol=0.0, max_passes=12, n_jobs=n) for n in (1, 2))
     np.testing.assert_array_equal(one.weights, two.weights)
     monkeypatch.undo()

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from maxmargin.devices import Processor
 from maxmargin.solvers.planes import working_set
+from maxmargin.solvers.planes.mean_plane import MeanPlane
 from maxmargin.solvers.planes.working_set import WorkingSet
 
 SIZE = 40
@@ -16,13 +18,18 @@ SIZE = 40
 def filled(seed, n, kernel=None, threads=1):
     """A working set with n planes beside the truth's; the planes and constants as they were given."""
     rng = np.random.default_rng(seed)
-    ours = WorkingSet(**WorkingSet.only_truth(SIZE, kernel is not None))
+    ours = WorkingSet(**WorkingSet.only_truth(SIZE, kernel is not None, Processor()))
     dense = np.zeros(SIZE)
     given = [np.zeros(SIZE)]
     for _ in range(n):
         psi = rng.normal(size=SIZE) * (rng.random(SIZE) < rng.random())
         index = np.flatnonzero(psi)
-        ours.add_plane(index, psi[index], rng.random(), dense, None if kernel is None else kernel @ psi, threads)
+        ours.add_plane(
+            MeanPlane(index, psi[index], rng.random(), np.empty(0)),
+            dense,
+            None if kernel is None else kernel @ psi,
+            threads,
+        )
         assert not dense.any()
         given.append(psi)
     return ours, np.array(given)
@@ -79,7 +86,9 @@ def test_dropped_planes_leave_the_others_as_they_were(kernel):
             check(ours, given, kernel)
             # New ones go where the old ones were.
             psi = rng.normal(size=SIZE)
-            ours.add_plane(np.arange(SIZE), psi, 1.0, dense, None if kernel is None else kernel @ psi, 1)
+            ours.add_plane(
+                MeanPlane(np.arange(SIZE), psi, 1.0, np.empty(0)), dense, None if kernel is None else kernel @ psi, 1
+            )
             given = np.concatenate([given, psi[None]])
             check(ours, given, kernel)
 

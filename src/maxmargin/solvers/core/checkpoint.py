@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self, TypeVar, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.devices import as_numpy
 from maxmargin.errors import ModelFileError, OptionError
 from maxmargin.formats.model_file import read_model, write_model
 from maxmargin.jit import Struct
@@ -145,8 +146,8 @@ def save_state(path: str | os.PathLike[str], state: Any, key: RunKey) -> None:
     arrays: dict[str, Any] = {}
     for field in dataclasses.fields(state):
         value = getattr(state, field.name)
-        if isinstance(value, np.ndarray):
-            arrays[field.name] = value
+        if isinstance(value, np.ndarray) or field.name in state.on_device:
+            arrays[field.name] = as_numpy(value)
         elif isinstance(value, Struct):
             arrays |= {f"{field.name}.{name}": array for name, array in value._asdict().items()}
         elif isinstance(value, dict):

@@ -53,7 +53,10 @@ class Checkpoint:
         """The state to resume from, or None."""
         if self.path is None or not os.path.exists(self.path):
             return None
-        return load_state(self.path, self.run.state_type, self.key)
+        found = load_state(self.path, self.run.state_type, self.key)
+        for name in found.on_device:
+            setattr(found, name, self.run.device.put(getattr(found, name)))
+        return found
 
     def save(self, now: State) -> None:
         """Write the state."""
@@ -71,6 +74,9 @@ def first_state(run: Run[Any], state: Any, limits: Limits) -> Any:
     """Where a run begins: afresh, or where an earlier one ended, if its state fits the problem."""
     solver, problem = run.solver, run.problem
     data = structure_key(problem) if solver.portable else data_key(problem, weights=not solver.reweightable)
+    if solver.device != "cpu":
+        # Its vectors have other coordinates, and are elsewhere.
+        data += 1
     if state is not None and not isinstance(state, run.state_type):
         raise OptionError(
             f'The earlier state is not one of "{solver.name}" with these options; start without it (warm_start=False).'

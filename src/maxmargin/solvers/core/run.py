@@ -15,11 +15,12 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.devices import device_of
 from maxmargin.errors import OptionError
 from maxmargin.solvers.core.checkpoint import RunKey, save_state
 from maxmargin.solvers.core.monitor import Report
@@ -30,6 +31,9 @@ from maxmargin.solvers.core.sampling import seed_of
 @dataclass(kw_only=True)
 class State:
     """What every run keeps: the best bounds, how far it went, and its history."""
+
+    #: The fields that are on the solver's device; all others are NumPy's arrays and numbers.
+    on_device: ClassVar[tuple[str, ...]] = ()
 
     primal: float = math.inf
     dual: float = -math.inf
@@ -89,6 +93,8 @@ class Run(ABC, Generic[S]):
 
     def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         self.solver, self.problem, self.lam, self.threads = solver, problem, lam, threads
+        #: Where the vectors of a solver are that can work elsewhere than on the processor.
+        self.device = device_of(solver.device, threads)
         self.seed = seed_of(random_state)
 
     @abstractmethod

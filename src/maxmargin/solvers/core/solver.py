@@ -70,6 +70,9 @@ class Solver(ABC):
     loss_tables = True
     #: Whether it works in columns of sparse features in the order of their use (problems/columns.py), and its states are of those.
     orders_columns = False
+    #: Whether it works on all examples at once, and can do so on a GPU; and where it works (devices/).
+    on_devices = False
+    device = "cpu"
     #: Why this solver was chosen.
     reason = "as asked"
 

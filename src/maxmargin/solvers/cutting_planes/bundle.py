@@ -35,6 +35,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.devices import copied
+from maxmargin.devices.vectors import nonzeros
 from maxmargin.errors import OptionError
 from maxmargin.inference import ENGINES, Engine, engine
 from maxmargin.problems.factor_graphs import FactorGraphs
@@ -45,7 +47,6 @@ from maxmargin.solvers.oracles.exp_oracle import exp_oracle_of
 from maxmargin.solvers.oracles.joint_plane import joint_oracle
 from maxmargin.solvers.oracles.oracle_run import OracleRun, check_family, dot, earlier_of
 from maxmargin.solvers.planes.mean_plane import MeanPlane
-from maxmargin.solvers.planes.vectors import blend, inner_product, nonzeros, sparse_dot
 from maxmargin.solvers.planes.working_set import WorkingSet
 
 #: The programme is solved to this share of the violation last seen, and of the tolerance.
@@ -65,8 +66,10 @@ class BundleState(WorkingSet, State):
     With a kernel, both are what scores are read from, and `coefficients` has those of the best weights; it is empty without.
     """
 
-    w: NDArray[np.float64]
-    best: NDArray[np.float64]
+    on_device = ("value", "w", "best")
+
+    w: Any
+    best: Any
     coefficients: NDArray[np.float64]
     lam: float
     #: lam/2 |w|^2, by w itself.
@@ -85,7 +88,8 @@ class BundleState(WorkingSet, State):
     @property
     def nbytes(self) -> int:
         """Bytes of the dual state."""
-        return int(WorkingSet.nbytes.fget(self)) + self.w.nbytes + self.best.nbytes + self.coefficients.nbytes  # type: ignore[attr-defined]
+        own = int(self.w.nbytes + self.best.nbytes + self.coefficients.nbytes)
+        return int(WorkingSet.nbytes.fget(self)) + own  # type: ignore[attr-defined]
 
 
 class BundleMethod(Solver):
@@ -102,6 +106,8 @@ class BundleMethod(Solver):
         Planes without mass in so many programmes are dropped.
     certificate : None or "exact"
         What the oracle's answers must be worth; None takes what it gives.
+    device : str
+        "cpu", "cuda", "cuda:1" and so on, or "torch" (`maxmargin.devices`).
     """
 
     name = "bundle"
@@ -115,6 +121,7 @@ class BundleMethod(Solver):
     kernels = True
     kernel_blocks = True
     kernel_objectives = ("margin",)
+    on_devices = True
 
     def __init__(
         self,
@@ -123,12 +130,14 @@ class BundleMethod(Solver):
         step: float = 0.3,
         inactive: int = 50,
         certificate: str | None = None,
+        device: str = "cpu",
     ) -> None:
         self.objective = objective
         self.inference = inference
         self.step = step
         self.inactive = inactive
         self.certificate = certificate
+        self.device = device
 
     def check_options(self, problem: Any) -> None:
         """Refuse, in a sentence, options that cannot be."""
@@ -182,8 +191,8 @@ class BundleRun(OracleRun[BundleState]):
     state_type: type[Any] = BundleState
     #: Length of the vectors of planes, room for one, which is zero between uses, and for weights, and what planes are of.
     size: int
-    dense: NDArray[np.float64]
-    between: NDArray[np.float64]
+    dense: Any
+    between: Any
     family: int
     #: Whether planes are asked for at w, whatever `step` says, and the last weights are those to return.
     always_at_w = False
@@ -201,7 +210,7 @@ class BundleRun(OracleRun[BundleState]):
             earlier = earlier_of(now, earlier, ("w",))
             check_family(self.family, earlier)
             for name in WorkingSet.__dataclass_fields__:
-                setattr(now, name, getattr(earlier, name).copy())
+                setattr(now, name, copied(getattr(earlier, name)))
             self.solve_programme(now, 0.0)
             now.at_w = True
         # Of the truth's plane alone, 0: where nothing is violated at w = 0, no other is ever added.
@@ -210,10 +219,8 @@ class BundleRun(OracleRun[BundleState]):
 
     def first_state(self) -> BundleState:
         """A state at w = 0."""
-        zero = np.zeros(self.size)
-        return BundleState(
-            **WorkingSet.only_truth(self.size, False), w=zero, best=zero.copy(), coefficients=np.empty(0), lam=self.lam
-        )
+        zero, truth = self.device.zeros(self.size), WorkingSet.only_truth(self.size, False, self.device)
+        return BundleState(**truth, w=zero, best=copied(zero), coefficients=np.empty(0), lam=self.lam)
 
     @abstractmethod
     def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[MeanPlane, float]:
@@ -240,10 +247,10 @@ class BundleRun(OracleRun[BundleState]):
 
     def add(self, now: BundleState, plane: MeanPlane, xi: float) -> bool:
         """Add a plane and solve the programme, if it says something new about w; returns whether it does."""
-        slope = plane.ell - sparse_dot(plane.index, plane.value, now.w)
+        slope = plane.ell - plane.dot(now.w)
         if slope - xi <= _ROUNDING * (1.0 + abs(xi)):
             return False
-        now.add_plane(plane.index, plane.value, plane.ell, self.dense, self.image(plane), self.threads)
+        now.add_plane(plane, self.dense, self.image(plane), self.threads)
         self.solve_programme(now, max(_QP_SHARE * (slope - xi), _QP_FLOOR * self.tol))
         now.drop_idle(int(self.solver.inactive))
         return True
@@ -251,14 +258,14 @@ class BundleRun(OracleRun[BundleState]):
     def found(self, now: BundleState, xi: float) -> MeanPlane:
         """A plane by the oracle, from between the best weights and w; takes note of weights with a better value."""
         step = 1.0 if self.always_at_w or now.at_w or not np.isfinite(now.primal) else self.step
-        u = now.w if step == 1.0 else blend(step, now.best, now.w, self.between, self.threads)
+        u = now.w if step == 1.0 else self.device.blend(step, now.best, now.w, self.between)
         plane, risk = self.ask(now, u)
-        self.note_left_open(now, risk - plane.ell + sparse_dot(plane.index, plane.value, u))
+        self.note_left_open(now, risk - plane.ell + plane.dot(u))
         if self.certificate == "none":
             risk = max(risk, now.largest_slope(self.lam))
         if self.always_at_w:
             now.primal = np.inf
-        now.violation = max(0.0, plane.ell - sparse_dot(plane.index, plane.value, now.w) - xi)
+        now.violation = max(0.0, plane.ell - plane.dot(now.w) - xi)
         if step == 1.0:
             # Where the oracle only bounds the hinge, that bound counts.
             now.violation = max(now.violation, risk - xi)
@@ -271,7 +278,7 @@ class BundleRun(OracleRun[BundleState]):
 
     def keep(self, now: BundleState, risk: float, u: NDArray[np.float64], step: float) -> None:
         """Take note of weights with a better value; u is `step` of the way from the best ones to w."""
-        primal = risk + self.lam / 2.0 * inner_product(u, u, self.threads)
+        primal = risk + self.lam / 2.0 * self.device.dot(u, u)
         if primal < now.primal:
             now.primal = primal
             if u is self.between:
@@ -288,7 +295,7 @@ class BundleRun(OracleRun[BundleState]):
     def place(self, now: BundleState) -> None:
         """The weights of the masses."""
         now.weights(self.lam, now.w, self.threads)
-        now.regulariser = self.lam / 2.0 * inner_product(now.w, now.w, self.threads)
+        now.regulariser = self.lam / 2.0 * self.device.dot(now.w, now.w)
 
     def stalled(self, now: BundleState) -> bool:
         """Whether the gap has stopped shrinking, or nothing changes any more."""
@@ -302,7 +309,7 @@ class BundleRun(OracleRun[BundleState]):
 
     def weights(self, now: BundleState) -> NDArray[np.float64]:
         """The flat weights of the best primal value."""
-        return now.best.copy()
+        return np.asarray(copied(now.best) if self.device.name == "cpu" else self.oracle.flat(now.best))
 
 
 class LogRun(BundleRun):
@@ -310,10 +317,12 @@ class LogRun(BundleRun):
 
     def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle: Any = exp_oracle_of(problem, solver.inference, loss_augmented=solver.objective != "log")
+        loss_augmented = solver.objective != "log"
+        here = self.device_oracle(loss_augmented)
+        self.oracle: Any = here or exp_oracle_of(problem, solver.inference, loss_augmented)
         check_certificate(solver.certificate, self.oracle, problem, _MARGINALS)
         self.certificate, self.size = self.oracle.certificate, self.oracle.n_weights
-        self.dense, self.between = np.zeros(self.size), np.empty(self.size)
+        self.dense, self.between = self.device.zeros(self.size), self.device.empty(self.size)
         self.family = family_of(solver.objective, self.certificate)
         self.always_at_w = self.certificate == "none"
 
@@ -322,8 +331,10 @@ class LogRun(BundleRun):
         found = self.oracle.mean(u, 1.0, self.threads)
         now.n_oracle_calls += self.oracle.n_examples
         risk = self.mean(found.values)
-        index, value = nonzeros(found.psi, 1.0, self.threads)
-        return MeanPlane(index, value, risk + sparse_dot(index, value, u), found.values), risk
+        here = self.device.name == "cpu"
+        index, value = nonzeros(found.psi, 1.0, self.threads) if here else (None, found.psi)
+        plane = MeanPlane(index, value, risk, found.values)
+        return plane._replace(ell=risk + plane.dot(u)), risk
 
 
 class HingeRun(BundleRun):
@@ -334,19 +345,19 @@ class HingeRun(BundleRun):
 
     def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle = joint_oracle(problem, solver.inference, self.rescaling)
+        self.oracle = self.device_oracle() or joint_oracle(problem, solver.inference, self.rescaling)
         check_certificate(solver.certificate, self.oracle, problem)
         self.certificate, self.size = self.oracle.certificate, self.oracle.size
-        self.dense, self.between = np.zeros(self.size), np.empty(self.size)
+        self.dense, self.between = self.device.zeros(self.size), self.device.empty(self.size)
         self.family = family_of(self.rescaling, self.certificate)
         self.always_at_w = self.certificate == "none"
         self.planes, self.oracle.keeps = self.oracle.cache(1), False
 
     def first_state(self) -> BundleState:
         """A state at w = 0."""
-        zero, images = np.zeros(self.size), self.oracle.has_images
+        zero, images = self.device.zeros(self.size), self.oracle.has_images
         return BundleState(
-            **WorkingSet.only_truth(self.size, images), w=zero, best=zero.copy(),
+            **WorkingSet.only_truth(self.size, images, self.device), w=zero, best=copied(zero),
             coefficients=np.zeros(self.size if images else 0), lam=self.lam,
         )  # fmt: skip
 

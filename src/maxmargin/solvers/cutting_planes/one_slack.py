@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.devices import copied
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
 from maxmargin.inference.trees import Trees
@@ -48,7 +49,6 @@ from maxmargin.solvers.oracles.compiled import TreeOracle
 from maxmargin.solvers.oracles.plane_search import Turn
 from maxmargin.solvers.planes.arena import Arena
 from maxmargin.solvers.planes.mean_plane import MeanPlane
-from maxmargin.solvers.planes.vectors import sparse_dot
 
 #: A plane of the cache is good enough if it is violated by this share of what the oracle last found: rounds without the oracle
 #: are cheap where there is a cache (parsing: 13,110 calls with 0.03, 14,858 with 0.1).
@@ -104,6 +104,8 @@ class OneSlack(Solver):
     refresh : float
         Share of the examples, above 0 and at most 1, that the oracle is asked about when the cache has no violated plane; only if
         that finds none either, it is asked about all.
+    device : str
+        "cpu", "cuda", "cuda:1" and so on, or "torch" (`maxmargin.devices`).
     """
 
     name = "one-slack"
@@ -115,6 +117,7 @@ class OneSlack(Solver):
     paper = "Joachims, Finley and Yu 2009"
     kernels = True
     kernel_blocks = True
+    on_devices = True
 
     def __init__(
         self,
@@ -126,6 +129,7 @@ class OneSlack(Solver):
         inference: str | Engine = "auto",
         certificate: str | None = None,
         refresh: float = 1.0,
+        device: str = "cpu",
     ) -> None:
         self.rescaling = rescaling
         self.cache = cache
@@ -135,6 +139,7 @@ class OneSlack(Solver):
         self.inference = inference
         self.certificate = certificate
         self.refresh = refresh
+        self.device = device
 
     def check_options(self, problem: Any) -> None:
         """Refuse, in a sentence, options that cannot be."""
@@ -148,6 +153,14 @@ class OneSlack(Solver):
         if self.refresh < 1.0 and self.cache == 0:
             raise OptionError(f"refresh={self.refresh!r} refreshes the cache, and cache=0 is none.")
         check_stop(self.stop)
+        if self.device != "cpu" and (self.rescaling, self.refresh, self.cache) not in (
+            ("margin", 1.0, "auto"),
+            ("margin", 1.0, 0),
+        ):
+            raise OptionError(
+                f'device="{self.device}" has no slack rescaling and keeps no planes of single examples; use rescaling="margin", '
+                'cache="auto" and refresh=1, or device="cpu".'
+            )
         check_rounds(0.5 if isinstance(self.step, str) and self.step == "auto" else self.step, self.inactive)
 
     def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> OneSlackRun:
@@ -176,12 +189,12 @@ class OneSlackRun(HingeRun):
     def __init__(self, solver: OneSlack, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         self.rescaling = solver.rescaling
         super().__init__(solver, problem, lam, random_state, threads)
-        graphs = isinstance(problem, FactorGraphs)
-        within = graphs and isinstance(self.oracle.oracle.compiled, TreeOracle) and solver.refresh == 1.0
+        on_device, graphs = self.device.name != "cpu", isinstance(problem, FactorGraphs) and self.device.name == "cpu"
+        within = on_device or (graphs and isinstance(self.oracle.oracle.compiled, TreeOracle) and solver.refresh == 1.0)
         self.capacity = (0 if within else 10) if solver.cache == "auto" else int(solver.cache)
         self.oracle.keeps = self.capacity > 0
         #: Whether a round with the oracle takes hardly longer than one with the cache.
-        self.quick = graphs and isinstance(self.oracle.oracle.engine, Trees)
+        self.quick = on_device or (graphs and isinstance(self.oracle.oracle.engine, Trees))
         self.accept, self.recalls = _QUICK if self.quick else (_ACCEPT, _RECALLS)
 
     @property
@@ -224,7 +237,7 @@ class OneSlackRun(HingeRun):
 
     def slope(self, plane: MeanPlane, now: Any) -> float:
         """The value of a plane at w."""
-        return float(plane.ell - sparse_dot(plane.index, plane.value, now.w))
+        return plane.ell - plane.dot(now.w)
 
     def refreshed(self, now: Any) -> MeanPlane:
         """The best plane of the cache after the oracle was asked at w about a share of the examples, the next by turns."""
@@ -250,7 +263,7 @@ class OneSlackRun(HingeRun):
         now.asked_at_w = now.at_w or not np.isfinite(now.primal)
         if not now.asked_at_w:
             return super().found(now, xi)
-        best, coefficients, primal = now.best.copy(), now.coefficients.copy(), now.primal
+        best, coefficients, primal = copied(now.best), now.coefficients.copy(), now.primal
         now.primal = np.inf
         plane = super().found(now, xi)
         if now.violation > self.tol and primal < now.primal:

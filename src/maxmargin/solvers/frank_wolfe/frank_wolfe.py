@@ -22,16 +22,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.devices import copied
 from maxmargin.inference import Engine
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.oracles.max_oracle import oracle_of
-from maxmargin.solvers.oracles.oracle_run import OracleRun, dot, earlier_of
+from maxmargin.solvers.oracles.oracle_run import OracleRun, earlier_of
 
 
 @dataclass
 class FrankWolfeState(State):
     """The mixture, the best weights, and the weighted mean of all."""
+
+    on_device = ("w", "best", "average")
 
     w: NDArray[np.float64]
     best: NDArray[np.float64]
@@ -55,6 +58,8 @@ class FrankWolfe(Solver):
     averaging : bool
         Also keep the weighted mean of the weights, in which pass k counts k times, and report it where its value is lower; its
         value takes a call of its own at checks.
+    device : str
+        "cpu", "cuda", "cuda:1" and so on, or "torch" (`maxmargin.devices`).
     """
 
     name = "frank-wolfe"
@@ -64,10 +69,12 @@ class FrankWolfe(Solver):
     loss_tables = False
     orders_columns = True
     paper = "Lacoste-Julien, Jaggi, Schmidt and Pletscher 2013, algorithm 2"
+    on_devices = True
 
-    def __init__(self, inference: str | Engine = "auto", averaging: bool = False) -> None:
+    def __init__(self, inference: str | Engine = "auto", averaging: bool = False, device: str = "cpu") -> None:
         self.inference = inference
         self.averaging = averaging
+        self.device = device
 
     def check_options(self, problem: Any) -> None:
         """Nothing here can be wrong; the oracle speaks for itself."""
@@ -85,18 +92,18 @@ class FrankWolfeRun(OracleRun[FrankWolfeState]):
 
     def __init__(self, solver: FrankWolfe, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle = oracle_of(problem, solver.inference)
+        self.oracle = self.device_oracle() or oracle_of(problem, solver.inference)
         self.certificate = self.oracle.certificate
 
     def begin(self, earlier: FrankWolfeState | None) -> FrankWolfeState:
         """The truth, w = 0; or an earlier mixture, whose weights stay where they are if lam is not larger than it was."""
-        zero = np.zeros(self.oracle.n_weights)
-        now = FrankWolfeState(zero, zero.copy(), zero.copy(), 0.0, self.lam)
+        zero = self.device.zeros(self.oracle.n_weights)
+        now = FrankWolfeState(zero, copied(zero), copied(zero), 0.0, self.lam)
         if earlier is not None:
             earlier = earlier_of(now, earlier, ("w",))
             share = min(1.0, self.lam / earlier.lam)
             now.w, now.ell = earlier.w * (share * earlier.lam / self.lam), share * earlier.ell
-            now.average = now.w.copy()
+            now.average = copied(now.w)
         return now
 
     def steps(self, now: FrankWolfeState, stop: Callable[[], bool]) -> None:
@@ -106,8 +113,8 @@ class FrankWolfeRun(OracleRun[FrankWolfeState]):
         self.keep(now, self.regulariser(now.w) + self.mean(found.hinges), now.w)
         now.dual = max(now.dual, now.ell - self.regulariser(now.w))
         towards = found.dense(len(now.w)) / self.lam - now.w
-        gap = found.ell - now.ell - self.lam * dot(towards, now.w)
-        curvature = self.lam * dot(towards, towards)
+        gap = found.ell - now.ell - self.lam * self.device.dot(towards, now.w)
+        curvature = self.lam * self.device.dot(towards, towards)
         if gap > 0.0:
             step = gap / curvature if gap < curvature else 1.0
             now.w = now.w + step * towards
@@ -127,8 +134,8 @@ class FrankWolfeRun(OracleRun[FrankWolfeState]):
     def keep(self, now: FrankWolfeState, primal: float, w: NDArray[np.float64]) -> None:
         """Take note of weights with a better value."""
         if primal < now.primal:
-            now.primal, now.best = primal, w.copy()
+            now.primal, now.best = primal, copied(w)
 
     def weights(self, now: FrankWolfeState) -> NDArray[np.float64]:
         """The flat weights of the best primal value."""
-        return now.best
+        return now.best if self.device.name == "cpu" else self.oracle.flat(now.best)

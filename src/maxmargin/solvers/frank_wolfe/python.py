@@ -112,7 +112,7 @@ class PythonRun(OracleRun[PythonState]):
         """Make w afresh from the planes, which ends the drift of its running sums; returns f there."""
         n = self.oracle.n_examples
         total: float = flat_weights_of_planes(now.store, self.oracle.weight, self.scale, now.w)
-        return total / n - self.regulariser(now.w)
+        return float(total / n - self.regulariser(now.w))
 
     # -------------------------------------------------------------------------------------------- one pass
 
@@ -165,7 +165,8 @@ class PythonRun(OracleRun[PythonState]):
     def planes(self, now: PythonState, order: NDArray[np.int64]) -> tuple[Any, NDArray[np.float64]]:
         """New planes of these examples, by threads if there are many examples; Python code runs in one."""
         if self.written or len(order) <= _SHARD:
-            return self.oracle.planes(now.w, order)
+            found: tuple[Any, NDArray[np.float64]] = self.oracle.planes(now.w, order)
+            return found
         cuts = [(first, min(first + _SHARD, len(order))) for first in range(0, len(order), _SHARD)]
         parts = map_shards(lambda begin, end: self.oracle.planes(now.w, order[begin:end]), cuts, self.threads)
         return sp.vstack([psi for psi, _ in parts], format="csr"), np.concatenate([ell for _, ell in parts])

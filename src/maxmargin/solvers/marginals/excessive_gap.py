@@ -75,6 +75,8 @@ _ROUNDING = 1e-12
 class ExcessiveGapState(State):
     """w_k; psi and ell of alpha_k, and of alpha_mu_k(w_k), which is called beta here."""
 
+    on_device = ("w", "psi", "beta_psi", "best")
+
     w: NDArray[np.float64]
     psi: NDArray[np.float64]
     beta_psi: NDArray[np.float64]
@@ -111,6 +113,8 @@ class ExcessiveGap(Solver):
         The exp-oracle of factor graphs.
     constant : "adaptive" or "safe"
         L: estimated as it goes, or max |psi|^2 / lam with the steps of algorithm 1.
+    device : str
+        "cpu", "cuda", "cuda:1" and so on, or "torch" (`maxmargin.devices`).
     """
 
     name = "excessive-gap"
@@ -119,10 +123,12 @@ class ExcessiveGap(Solver):
     keeps = "a few vectors of weights"
     paper = "Zhang, Saha and Vishwanathan 2011"
     kernels = True
+    on_devices = True
 
-    def __init__(self, inference: str | Engine = "auto", constant: str = "adaptive") -> None:
+    def __init__(self, inference: str | Engine = "auto", constant: str = "adaptive", device: str = "cpu") -> None:
         self.inference = inference
         self.constant = constant
+        self.device = device
 
     def check_options(self, problem: Any) -> None:
         """Refuse a constant that is not known."""
@@ -142,7 +148,8 @@ class ExcessiveGapRun(ExpRun[ExcessiveGapState]):
 
     def begin(self, earlier: ExcessiveGapState | None) -> ExcessiveGapState:
         """w_1 = w(uniform), and L; an earlier run gives its estimate of L, since eq. (7) is about this lam."""
-        uniform = self.oracle.mean(np.zeros(self.oracle.n_weights), HOT, self.threads)
+        zero = self.device.zeros(self.oracle.n_weights)
+        uniform = self.oracle.mean(zero, HOT, self.threads)
         labelings = uniform.values / HOT
         safe = self.radius() ** 2 / self.lam
         if self.solver.constant == "safe" and not math.isfinite(safe):
@@ -150,8 +157,7 @@ class ExcessiveGapRun(ExpRun[ExcessiveGapState]):
         # Where all psi are 0, any temperature will do.
         safe = max(safe, 1e-9)
         now = ExcessiveGapState(
-            uniform.psi / self.lam, uniform.psi, uniform.psi, np.zeros_like(uniform.psi), self.lam, safe, safe,
-            self.mean(labelings),
+            uniform.psi / self.lam, uniform.psi, uniform.psi, zero, self.lam, safe, safe, self.mean(labelings),
         )  # fmt: skip
         if self.solver.constant == "adaptive":
             now.constant = 0.01 * safe if math.isfinite(safe) else 1.0
@@ -222,4 +228,4 @@ class ExcessiveGapRun(ExpRun[ExcessiveGapState]):
 
     def weights(self, now: ExcessiveGapState) -> NDArray[np.float64]:
         """The flat weights of the best primal value."""
-        return now.best
+        return self.flat(now.best)

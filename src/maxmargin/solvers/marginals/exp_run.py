@@ -28,7 +28,7 @@ class ExpRun(OracleRun[S]):
     many sparse features is trained in coordinates of its own (columns.py), and so are its states; its result has the weights.
     """
 
-    oracle: ExpOracle  # type: ignore[assignment]
+    oracle: Any
     hardest: MaxOracle | None = None
     #: The weights that `inner` saw last, and their scores, of variables and of factors.
     seen: NDArray[np.float64] | None = None
@@ -38,7 +38,10 @@ class ExpRun(OracleRun[S]):
         self.columns = columns_of(problem, merge=True)
         problem = problem if self.columns is None else self.columns.inside
         super().__init__(solver, problem, lam, random_state, threads)
-        self.oracle = exp_oracle_of(problem, solver.inference, getattr(solver, "objective", "margin") != "log")
+        loss_augmented = getattr(solver, "objective", "margin") != "log"
+        here: ExpOracle | None = self.device_oracle(loss_augmented)
+        self.oracle = here or exp_oracle_of(problem, solver.inference, loss_augmented)
+        self.hardest = self.oracle if here else None
         self.certificate = self.oracle.certificate
 
     def result(self, now: S, status: Status) -> Result:
@@ -46,27 +49,28 @@ class ExpRun(OracleRun[S]):
         found = super().result(now, status)
         return found if self.columns is None else replace(found, weights=self.columns.outside(found.weights))
 
-    def expect(self, now: S, w: NDArray[np.float64], temperature: float) -> MeanMarginals:
+    def expect(self, now: S, w: Any, temperature: float) -> MeanMarginals:
         """Ask the oracle, and count the question."""
         now.n_oracle_calls += self.oracle.n_examples
-        return self.oracle.mean(w, temperature, self.threads)
+        found: MeanMarginals = self.oracle.mean(w, temperature, self.threads)
+        return found
 
-    def inner(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    def inner(self, one: Any, other: Any) -> float:
         """Inner product of two flat weights; behind a kernel, a product with its matrix, which is kept for `one`."""
         p = self.problem
         if not (isinstance(p, FactorGraphs) and p.has_kernel):
-            return dot(one, other)
+            return self.device.dot(one, other)
         if self.seen is not one:
             sides = zip((p.variable_features, p.factor_features), p.split_weights(one), strict=True)
             self.seen = one
             self.scores = [side.times(own.T) if isinstance(side, KernelFeatures) else own.T for side, own in sides]
         return sum(dot(scores, others.T) for scores, others in zip(self.scores, p.split_weights(other), strict=True))
 
-    def regulariser(self, w: NDArray[np.float64]) -> float:
+    def regulariser(self, w: Any) -> float:
         """lam/2 |w|^2."""
         return self.lam / 2.0 * self.inner(w, w)
 
-    def primal(self, now: S, w: NDArray[np.float64]) -> float:
+    def primal(self, now: S, w: Any) -> float:
         """P(w) of the margin, by a max-oracle with the same engine."""
         if self.hardest is None:
             self.hardest = oracle_of(self.problem, getattr(self.oracle, "engine", "auto"))
@@ -79,4 +83,8 @@ class ExpRun(OracleRun[S]):
 
     def labelings(self) -> float:
         """Mean of weight_m log |Y_m|."""
-        return self.mean(self.oracle.mean(np.zeros(self.oracle.n_weights), HOT, self.threads).values / HOT)
+        return self.mean(self.oracle.mean(self.device.zeros(self.oracle.n_weights), HOT, self.threads).values / HOT)
+
+    def flat(self, w: Any) -> NDArray[np.float64]:
+        """The flat weights, in NumPy, of a vector."""
+        return w if isinstance(w, np.ndarray) else np.asarray(self.oracle.flat(w))

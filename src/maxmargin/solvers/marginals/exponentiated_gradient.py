@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.devices import copied
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
 from maxmargin.inference.trees import TreeRoom, schedule, sum_product_one
@@ -89,6 +90,8 @@ class ExponentiatedGradient(Solver):
     objective : "margin", "log" or "softmax-margin"
     online : bool, optional
         Examples one at a time, on forests; None is wherever that is possible.
+    device : str
+        "cpu", "cuda", "cuda:1" and so on, or "torch" (`maxmargin.devices`); all examples at a time but on "cpu".
     """
 
     name = "exponentiated-gradient"
@@ -98,11 +101,19 @@ class ExponentiatedGradient(Solver):
     paper = "Collins, Globerson, Koo, Carreras and Bartlett 2008"
     objectives = OBJECTIVES
     kernels = True
+    on_devices = True
 
-    def __init__(self, inference: str | Engine = "auto", objective: str = "margin", online: bool | None = None) -> None:
+    def __init__(
+        self,
+        inference: str | Engine = "auto",
+        objective: str = "margin",
+        online: bool | None = None,
+        device: str = "cpu",
+    ) -> None:
         self.inference = inference
         self.objective = objective
         self.online = online
+        self.device = device
 
     def check_options(self, problem: Any) -> None:
         """Refuse an objective that is not known."""
@@ -116,7 +127,13 @@ class ExponentiatedGradient(Solver):
                 "Online exponentiated gradient keeps marginals of trees, and not all of these graphs are trees; "
                 "use online=False."
             )
-        by_trees = by_trees and getattr(self.inference, "name", self.inference) in ("auto", "trees")
+        if self.online and self.device != "cpu":
+            raise OptionError(
+                'Online exponentiated gradient works on the processor: use online=False, or device="cpu".'
+            )
+        by_trees = (
+            by_trees and self.device == "cpu" and getattr(self.inference, "name", self.inference) in ("auto", "trees")
+        )
         run = OnlineRun if (by_trees if self.online is None else self.online) else BatchRun
         return run(self, problem, lam, random_state, threads)
 
@@ -127,6 +144,8 @@ class ExponentiatedGradient(Solver):
 @dataclass
 class BatchState(State):
     """The exponents a, v, and what they give: psi, ell, and the mean value at v / a."""
+
+    on_device = ("v", "psi", "best")
 
     v: NDArray[np.float64]
     psi: NDArray[np.float64]
@@ -162,14 +181,14 @@ class BatchRun(ExpRun[BatchState]):
 
     def begin(self, earlier: BatchState | None) -> BatchState:
         """Uniform distributions (of the weights 0, with the log objective), or the earlier ones: they do not depend on lam."""
-        zero = np.zeros(self.oracle.n_weights)
-        now = BatchState(zero, zero.copy(), zero.copy(), self.lam, 1.0 if self.log else 1.0 / HOT, self.family)
+        zero = self.device.zeros(self.oracle.n_weights)
+        now = BatchState(zero, copied(zero), copied(zero), self.lam, 1.0 if self.log else 1.0 / HOT, self.family)
         # A norm is at most infinite, where the problem knows no bound: the first steps then grow from 1.
         now.step = min(1.0, self.lam / max(1e-300, self.radius() ** 2)) or 1.0
         if earlier is not None:
             earlier = earlier_of(now, earlier, ("v",))
             check_family(self.family, earlier)
-            now.v, now.a, now.step = earlier.v.copy(), earlier.a, earlier.step * self.lam / earlier.lam
+            now.v, now.a, now.step = copied(earlier.v), earlier.a, earlier.step * self.lam / earlier.lam
         return now
 
     def steps(self, now: BatchState, stop: Callable[[], bool]) -> None:
@@ -217,7 +236,7 @@ class BatchRun(ExpRun[BatchState]):
 
     def weights(self, now: BatchState) -> NDArray[np.float64]:
         """The flat weights of the best primal value."""
-        return now.best
+        return self.flat(now.best)
 
 
 # -------------------------------------------------------------------------------------------------------------- online

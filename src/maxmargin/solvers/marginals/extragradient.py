@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.devices import copied
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
 from maxmargin.solvers.core.run import State
@@ -51,6 +52,8 @@ _ROUNDING = 1e-13
 @dataclass
 class ExtragradientState(State):
     """The weights, the exponents a and v of p, what they give, and the sums for the mean of p'."""
+
+    on_device = ("w", "v", "psi", "psi_sum", "best")
 
     w: NDArray[np.float64]
     v: NDArray[np.float64]
@@ -81,6 +84,8 @@ class Extragradient(Solver):
         The exp-oracle of factor graphs.
     rho : float, optional
         Step of the weights for a step of 1 of the distributions; None weighs a bound of |w*|^2 against log |Y|.
+    device : str
+        "cpu", "cuda", "cuda:1" and so on, or "torch" (`maxmargin.devices`).
     """
 
     name = "extragradient"
@@ -89,10 +94,12 @@ class Extragradient(Solver):
     keeps = "a few vectors of weights"
     paper = "Taskar, Lacoste-Julien and Jordan 2006"
     kernels = True
+    on_devices = True
 
-    def __init__(self, inference: str | Engine = "auto", rho: float | None = None) -> None:
+    def __init__(self, inference: str | Engine = "auto", rho: float | None = None, device: str = "cpu") -> None:
         self.inference = inference
         self.rho = rho
+        self.device = device
 
     def check_options(self, problem: Any) -> None:
         """Refuse a rho that is not positive."""
@@ -112,7 +119,7 @@ class ExtragradientRun(ExpRun[ExtragradientState]):
 
     def begin(self, earlier: ExtragradientState | None) -> ExtragradientState:
         """No weights and uniform distributions; an earlier run gives its weights to begin with."""
-        zero = np.zeros(self.oracle.n_weights)
+        zero = self.device.zeros(self.oracle.n_weights)
         uniform = self.oracle.mean(zero, HOT, self.threads)
         labelings = self.mean(uniform.values) / HOT
         # |w*|^2 is at most 2 P(0) / lam, and P(0) about the mean loss.
@@ -120,11 +127,11 @@ class ExtragradientRun(ExpRun[ExtragradientState]):
         radius = self.radius()
         step = 1.0 / (math.sqrt(rho) * radius) if 0.0 < radius < math.inf else 1.0
         now = ExtragradientState(
-            zero, zero.copy(), uniform.psi, zero.copy(), zero.copy(), self.lam, rho, 1.0 / HOT, uniform.ell,
+            zero, copied(zero), uniform.psi, copied(zero), copied(zero), self.lam, rho, 1.0 / HOT, uniform.ell,
             self.mean(uniform.values), step,
         )  # fmt: skip
         if earlier is not None:
-            now.w = earlier_of(now, earlier, ("w",)).w.copy()
+            now.w = copied(earlier_of(now, earlier, ("w",)).w)
         return now
 
     def steps(self, now: ExtragradientState, stop: Callable[[], bool]) -> None:
@@ -173,4 +180,4 @@ class ExtragradientRun(ExpRun[ExtragradientState]):
 
     def weights(self, now: ExtragradientState) -> NDArray[np.float64]:
         """The flat weights of the best primal value."""
-        return now.best
+        return self.flat(now.best)

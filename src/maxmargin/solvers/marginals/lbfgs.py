@@ -44,24 +44,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.devices import copied
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine
-from maxmargin.jit import kernel, reordering
-from maxmargin.parallel.threads import map_shards
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.marginals.exp_run import ExpRun
+from maxmargin.solvers.marginals.lbfgs_steps import DeviceSteps, ProcessorSteps
 from maxmargin.solvers.oracles.oracle_run import earlier_of
-from maxmargin.solvers.planes.vectors import inner_product, ranges
 
 #: The two Wolfe conditions.
 _DECREASE, _CURVATURE = 1e-4, 0.9
 #: Relative error of a value: a decrease below it is none.
 _ROUNDING = 1e-14
-#: Entries of vectors that stay in the cache while others pass by.
-_PIECE = 1 << 12
-#: Parts of pairs below it are left out.
-_TINY = 1e-35
 #: Share of a bracket that a step keeps away from its ends.
 _APART = 0.1
 #: Passes of stochastic gradient descent at the beginning, and the examples that they are for.
@@ -71,6 +66,8 @@ _ONLINE, _MANY = 3, 512
 @dataclass
 class LBFGSState(State):
     """The weights, the search along a direction, and the pairs."""
+
+    on_device = ("w", "gradient", "direction", "best", "pairs")
 
     w: NDArray[np.float64]
     gradient: NDArray[np.float64]
@@ -111,6 +108,8 @@ class LBFGS(Solver):
         The margin's objective is not smooth.
     memory : int
         Pairs that are remembered.
+    device : str
+        "cpu", "cuda", "cuda:1" and so on, or "torch" (`maxmargin.devices`).
     """
 
     name = "lbfgs"
@@ -119,11 +118,15 @@ class LBFGS(Solver):
     keeps = "a dozen vectors of weights"
     paper = "Liu and Nocedal 1989"
     objectives = ("log", "softmax-margin")
+    on_devices = True
 
-    def __init__(self, inference: str | Engine = "auto", objective: str = "log", memory: int = 6) -> None:
+    def __init__(
+        self, inference: str | Engine = "auto", objective: str = "log", memory: int = 6, device: str = "cpu"
+    ) -> None:
         self.inference = inference
         self.objective = objective
         self.memory = memory
+        self.device = device
 
     def check_options(self, problem: Any) -> None:
         """Refuse an objective that is not smooth, and a memory of nothing."""
@@ -153,33 +156,25 @@ class LBFGSRun(ExpRun[LBFGSState]):
         self.packed = oracle.packed() if hasattr(oracle, "packed") else None
         self.n_weights = self.oracle.n_weights if self.packed is None else self.packed.n_weights
         #: Room for the next gradient, and for points along a direction.
-        self.spare = np.empty(self.n_weights)
-        self.points: list[NDArray[np.float64]] = []
-        self.ranges = ranges(self.n_weights)
+        self.spare = self.device.empty(self.n_weights)
+        self.points: list[Any] = []
+        here = self.device.name == "cpu"
+        #: What is done to vectors.
+        self.vectors: Any = ProcessorSteps(self.n_weights, threads) if here else DeviceSteps()
 
     def begin(self, earlier: LBFGSState | None) -> LBFGSState:
         """No weights, or those of an earlier run; the memory is empty."""
         d, n = self.n_weights, self.solver.memory
-        zero, gradient, direction, best = (np.zeros(d) for _ in range(4))
-        pairs = np.zeros((2, n, d), np.float64 if self.packed is None else np.float32)
+        zero, gradient, direction, best = (self.device.zeros(d) for _ in range(4))
+        pairs = self.device.zeros(2, n, d) if self.packed is None else np.zeros((2, n, d), np.float32)
         now = LBFGSState(zero, gradient, direction, best, pairs, np.zeros((2, n, n)), self.lam)
         if earlier is not None:
             earlier = earlier_of(now, earlier, ("w",))
-            now.w, now.scale = earlier.w.copy(), earlier.scale.copy()
+            now.w, now.scale = copied(earlier.w), earlier.scale.copy()
         elif self.packed is not None and self.oracle.n_examples >= _MANY:
             now.online, now.next_check = _ONLINE, _ONLINE + 1
-        # Kernels are compiled before any clock starts: called with nothing to do.
-        go_along(zero, zero, 0.0, zero, 0, 0)
-        find_gradient(zero, zero, 1.0, 0.0, zero, zero, 0, 0)
-        add_pair(zero, zero, zero, zero, now.scale, pairs[:, 0], 0, 0)
-        add_products(pairs, pairs[1, 0], zero, now.scale, 0, 0, 0)
-        combine(pairs, np.zeros((2, 0)), 0.0, zero, now.scale, zero, 0, 0)
+        self.vectors.compile(zero, pairs, now.scale)
         return now
-
-    def over(self, function: Any, *arguments: Any) -> Any:
-        """The sum of what a kernel returns for all ranges of the vectors, in threads."""
-        parts = map_shards(lambda low, high: function(*arguments, low, high), self.ranges, self.threads)
-        return np.sum(parts, axis=0)
 
     def steps(self, now: LBFGSState, stop: Callable[[], bool]) -> None:
         """One point along the direction: accept it and find the next direction, or narrow the bracket."""
@@ -187,7 +182,7 @@ class LBFGSRun(ExpRun[LBFGSState]):
             self.descend(now, stop)
             return
         w, gradient = self.point(now), self.spare
-        norm = self.over(go_along, now.w, now.direction, now.step, w)
+        norm = self.vectors.go_along(now.w, now.direction, now.step, w)
         value, slope = self.look(now, w, norm, gradient)
         if value > now.value + _DECREASE * now.step * now.slope + _ROUNDING * abs(value):
             now.high = now.step
@@ -228,17 +223,15 @@ class LBFGSRun(ExpRun[LBFGSState]):
         elif curvature is not None:
             now.scale = self.packed.scales(curvature, self.lam)
 
-    def point(self, now: LBFGSState) -> NDArray[np.float64]:
+    def point(self, now: LBFGSState) -> Any:
         """Room for a point that is neither where the run stands nor the best one: new memory costs as much as to fill it."""
         for one in self.points:
             if one is not now.w and one is not now.best:
                 return one
-        self.points.append(np.empty(self.n_weights))
+        self.points.append(self.device.empty(self.n_weights))
         return self.points[-1]
 
-    def look(
-        self, now: LBFGSState, w: NDArray[np.float64], norm: float, gradient: NDArray[np.float64]
-    ) -> tuple[float, float]:
+    def look(self, now: LBFGSState, w: Any, norm: float, gradient: Any) -> tuple[float, float]:
         """Both bounds at w, of squared norm `norm`; its gradient; returns the value and the slope along the direction."""
         if self.packed is None:
             found = self.expect(now, w, 1.0)
@@ -247,18 +240,18 @@ class LBFGSRun(ExpRun[LBFGSState]):
             now.n_oracle_calls += self.packed.n_examples
             (psi, values), share = self.packed.mean(w, self.threads), 1.0 / self.packed.n_examples
         value = float(self.lam / 2.0 * norm + self.mean(values))
-        square, slope = self.over(find_gradient, w, psi, share, self.lam, now.direction, gradient).tolist()
+        square, slope = self.vectors.find_gradient(w, psi, share, self.lam, now.direction, gradient)
         now.dual = max(now.dual, value - square / (2.0 * self.lam))
         if value < now.primal:
             now.primal, now.best = value, w
         return value, slope
 
-    def turn(self, now: LBFGSState, w: NDArray[np.float64], gradient: NDArray[np.float64], value: float) -> None:
+    def turn(self, now: LBFGSState, w: Any, gradient: Any, value: float) -> None:
         """Go to w, and find the direction from there."""
         m = self.solver.memory
         newest = now.n_pairs % m
         # The product is not positive at the first point and where nothing but rounding moved; then nothing is remembered.
-        product = self.over(add_pair, w, now.w, gradient, now.gradient, now.scale, now.pairs[:, newest])
+        product = self.vectors.add_pair(w, now.w, gradient, now.gradient, now.scale, now.pairs[:, newest])
         now.n_pairs = now.n_pairs + 1 if now.step > 0.0 and product > 0.0 else 0
         if gradient is not now.gradient:
             self.spare = now.gradient
@@ -266,29 +259,29 @@ class LBFGSRun(ExpRun[LBFGSState]):
         n = min(now.n_pairs, m)
         order = (now.n_pairs - n + np.arange(n)) % m
         if n:
-            newest = order[-1]
-            with_y, with_gradient = self.over(add_products, now.pairs, now.pairs[1, newest], gradient, now.scale, n)
+            newest = int(order[-1])
+            with_y, with_gradient = self.vectors.products(now.pairs, newest, gradient, now.scale, n)
             now.products[:, :n, newest] = with_y
             now.products[1, newest, :n] = with_y[1]
             shares, own = two_loops(now.products, order, with_gradient)
         elif len(now.scale):
             shares, own = np.zeros((2, 0)), -1.0
         else:
-            shares, own = np.zeros((2, 0)), -1.0 / max(1.0, math.sqrt(inner_product(gradient, gradient, self.threads)))
-        now.slope = float(self.over(combine, now.pairs, shares, own, gradient, now.scale, now.direction))
+            shares, own = np.zeros((2, 0)), -1.0 / max(1.0, math.sqrt(self.device.dot(gradient, gradient)))
+        now.slope = self.vectors.combine(now.pairs, shares, own, gradient, now.scale, now.direction)
         now.step, now.low, now.high = 1.0, 0.0, math.inf
 
     def measure(self, now: LBFGSState, off_schedule: bool) -> dict[str, float]:
         """Both bounds came with the pass, but for one of gradient descent."""
         if not math.isfinite(now.primal):
-            self.look(now, now.w, inner_product(now.w, now.w, self.threads), self.spare)
+            self.look(now, now.w, self.device.dot(now.w, now.w), self.spare)
         if not off_schedule:
             now.next_check = now.n_passes + 1
         return {"step": now.step}
 
     def weights(self, now: LBFGSState) -> NDArray[np.float64]:
         """The flat weights of the best primal value."""
-        return now.best if self.packed is None else self.packed.flat(now.best)
+        return self.flat(now.best) if self.packed is None else self.packed.flat(now.best)
 
 
 def two_loops(
@@ -309,122 +302,3 @@ def two_loops(
         heard = scale * (yg[i] - np.sum(yy[i] * down)) + np.sum(up * sy[:, i])
         up[i] = down[i] - heard / sy[i, i]
     return np.stack([-up, scale * down]), -scale
-
-
-# ------------------------------------------------------------------------------------------------------- kernels
-
-
-@kernel
-def go_along(w: Any, direction: Any, step: float, out: Any, low: int, high: int) -> float:
-    """Out = w + step * direction, from low to high; returns its squared norm."""
-    return float(add_along(w[low:high], direction[low:high], step, out[low:high]))
-
-
-@reordering
-def add_along(w: Any, direction: Any, step: float, out: Any) -> float:
-    """Out = w + step * direction; returns its squared norm."""
-    square = 0.0
-    for i in range(len(out)):
-        out[i] = w[i] + step * direction[i]
-        square += out[i] * out[i]
-    return square
-
-
-@kernel
-def find_gradient(
-    w: Any, psi: Any, share: float, lam: float, direction: Any, out: Any, low: int, high: int
-) -> tuple[float, float]:
-    """Out = lam w - share psi, from low to high; returns its squared norm, and its product with the direction."""
-    return gradient_of(w[low:high], psi[low:high], share, lam, direction[low:high], out[low:high])  # type: ignore[no-any-return]
-
-
-@reordering
-def gradient_of(w: Any, psi: Any, share: float, lam: float, direction: Any, out: Any) -> tuple[float, float]:
-    """Out = lam w - share psi; returns its squared norm, and its product with the direction."""
-    square, slope = 0.0, 0.0
-    for i in range(len(out)):
-        out[i] = lam * w[i] - share * psi[i]
-        square += out[i] * out[i]
-        slope += out[i] * direction[i]
-    return square, slope
-
-
-@kernel
-def add_pair(w: Any, old_w: Any, gradient: Any, old_gradient: Any, scale: Any, pair: Any, low: int, high: int) -> float:
-    """Write s and y from low to high; returns their product."""
-    ones, product = np.ones(_PIECE, scale.dtype), 0.0
-    for first in range(low, high, _PIECE):
-        last = min(first + _PIECE, high)
-        r = scale[first:last] if len(scale) > 0 else ones
-        product += differences(
-            w[first:last], old_w[first:last], gradient[first:last], old_gradient[first:last], r, pair[0, first:last],
-            pair[1, first:last],
-        )  # fmt: skip
-    return product
-
-
-@reordering
-def differences(w: Any, old_w: Any, gradient: Any, old_gradient: Any, scale: Any, s: Any, y: Any) -> float:
-    """S = (w - old_w) / scale, y = (gradient - old_gradient) scale; returns their product.
-
-    What single precision keeps with a few bits alone, and takes a hundred times longer for, is none.
-    """
-    product = 0.0
-    for i in range(len(s)):
-        r = np.float64(scale[i])
-        one, other = (w[i] - old_w[i]) / r, (gradient[i] - old_gradient[i]) * r
-        s[i], y[i] = one if abs(one) > _TINY else 0.0, other if abs(other) > _TINY else 0.0
-    for i in range(len(s)):
-        product += np.float64(s[i]) * np.float64(y[i])
-    return product
-
-
-@kernel
-def add_products(pairs: Any, y: Any, gradient: Any, scale: Any, n: int, low: int, high: int) -> Any:
-    """(2, 2, n): products with y, and with the gradient, of the s and the y of the first pairs, from low to high.
-
-    A piece of both vectors at a time stays in the cache while all pairs pass by.
-    """
-    out, slopes, own = np.zeros((2, 2, n)), np.empty(_PIECE), np.empty(_PIECE)
-    for first in range(low, high, _PIECE):
-        size = min(_PIECE, high - first)
-        for i in range(size):
-            slopes[i] = gradient[first + i] * (scale[first + i] if len(scale) > 0 else 1.0)
-            own[i] = y[first + i]
-        for side in range(2):
-            for k in range(n):
-                with_y, with_gradient = two_products(pairs[side, k, first : first + size], own, slopes)
-                out[0, side, k] += with_y
-                out[1, side, k] += with_gradient
-    return out
-
-
-@reordering
-def two_products(row: Any, one: Any, other: Any) -> Any:
-    """The inner products of a row with two vectors."""
-    a, b = 0.0, 0.0
-    for i in range(len(row)):
-        x = np.float64(row[i])
-        a += x * one[i]
-        b += x * other[i]
-    return a, b
-
-
-@kernel
-def combine(pairs: Any, shares: Any, own: float, gradient: Any, scale: Any, out: Any, low: int, high: int) -> float:
-    """Out = own * gradient + the pairs times their shares, from low to high; returns its product with the gradient."""
-    slope = 0.0
-    for first in range(low, high, _PIECE):
-        last = min(first + _PIECE, high)
-        here = out[first:last]
-        for i in range(len(here)):
-            here[i] = own * gradient[first + i] * (scale[first + i] if len(scale) > 0 else 1.0)
-        for side in range(2):
-            for k in range(shares.shape[1]):
-                row, share = pairs[side, k, first:last], shares[side, k]
-                for i in range(len(here)):
-                    here[i] += share * row[i]
-        for i in range(len(here)):
-            here[i] *= scale[first + i] if len(scale) > 0 else 1.0
-            slope += here[i] * gradient[first + i]
-    return slope

@@ -206,13 +206,8 @@ class FactorGraphExpOracle:
         return self._works.borrow(lambda: workspace(largest, TreeRoom.of(largest)))
 
     def radius(self) -> float:
-        """A bound from above on the norms of all psi_m(y), from those of the feature rows; exact with a single variable."""
-        p = self.problem
-        out = np.empty(self.n_examples)
-        sides = [_moves(templates) for templates in (p.variable_templates, p.factor_templates)]
-        norms = [np.sqrt(features.squared_norms) for features in self.features]
-        _radii(p.batch, *norms, *(moves for moves, _ in sides), *(disjoint for _, disjoint in sides), out)
-        return float(out.max())
+        """A bound from above on the norms of all psi_m(y)."""
+        return radius(self.problem)
 
     def _by_engine(
         self, begin: int, end: int, working: Any, temperature: float, out: Any, values: NDArray[np.float64]
@@ -257,6 +252,16 @@ class FactorGraphExpOracle:
         p = self.problem
         work = float(2 * p.example_states[-1] * row_entries(p.variable_features) + 3 * p.example_tables[-1])
         return max(1, min(_SHARDS, self.n_examples, round(work / (_SHARE * max(1, self.n_weights)))))
+
+
+def radius(problem: FactorGraphs) -> float:
+    """A bound from above on the norms of all psi_m(y), from those of the feature rows; exact with a single variable."""
+    out = np.empty(problem.n_examples)
+    sides = [_moves(templates) for templates in (problem.variable_templates, problem.factor_templates)]
+    features = problem.variable_features.arrays, problem.factor_features.arrays
+    norms = [np.sqrt(one.squared_norms) for one in features]
+    _radii(problem.batch, *norms, *(moves for moves, _ in sides), *(disjoint for _, disjoint in sides), out)
+    return float(out.max())
 
 
 def _moves(templates: list[Template]) -> tuple[NDArray[np.float64], bool]:

@@ -33,6 +33,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from maxmargin.devices.vectors import erase, nonzeros
 from maxmargin.inference import Engine
 from maxmargin.parallel.threads import map_shards, run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
@@ -54,7 +55,6 @@ from maxmargin.solvers.oracles.plane_search import (
 )
 from maxmargin.solvers.planes.arena import Arena
 from maxmargin.solvers.planes.mean_plane import MeanPlane
-from maxmargin.solvers.planes.vectors import erase, nonzeros
 
 #: Shards of examples: so many that the last ones do not leave a thread waiting for long.
 _SHARDS = 32

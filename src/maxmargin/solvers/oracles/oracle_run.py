@@ -17,7 +17,7 @@ from maxmargin.errors import OptionError, TemperatureError
 from maxmargin.problems.python_problem import OracleError
 from maxmargin.solvers.core.result import Status
 from maxmargin.solvers.core.run import Run, State
-from maxmargin.solvers.oracles.max_oracle import MaxOracle
+from maxmargin.solvers.oracles.device_oracle import DeviceOracle
 
 #: Entries whose products are held at a time: fresh memory for all of them costs more than the product.
 _RANGE = 1 << 16
@@ -34,8 +34,14 @@ class OracleRun(Run[S]):
     there are such weights, the error is raised.
     """
 
-    oracle: MaxOracle
+    oracle: Any
     failure: OracleError | TemperatureError | None = None
+
+    def device_oracle(self, loss_augmented: bool = True) -> DeviceOracle | None:
+        """The problem's oracles on the solver's device; None on the processor."""
+        if self.device.name == "cpu":
+            return None
+        return DeviceOracle(self.problem, self.device.name, self.solver.inference, loss_augmented)
 
     @abstractmethod
     def steps(self, now: S, stop: Callable[[], bool]) -> None:
@@ -93,15 +99,15 @@ class OracleRun(Run[S]):
         error = {} if self.failure is None else {"error": str(self.failure)}
         return {"inference": self.oracle.name, "inference_reason": self.oracle.reason, **error}
 
-    def regulariser(self, w: NDArray[np.float64]) -> float:
+    def regulariser(self, w: Any) -> float:
         """lam/2 |w|^2."""
-        return self.lam / 2.0 * dot(w, w)
+        return self.lam / 2.0 * self.device.dot(w, w)
 
-    def mean(self, values: NDArray[np.float64]) -> float:
+    def mean(self, values: Any) -> float:
         """Weighted mean over examples."""
-        return dot(self.oracle.weight, values) / len(values)
+        return self.device.dot(self.oracle.weight, values) / len(values)
 
-    def primal(self, now: S, w: NDArray[np.float64]) -> float:
+    def primal(self, now: S, w: Any) -> float:
         """P(w), by the oracle."""
         now.n_oracle_calls += self.oracle.n_examples
         return self.regulariser(w) + self.mean(self.oracle.mean_plane(w, self.threads).hinges)

@@ -11,6 +11,8 @@ The Hessian G is kept, and gets a row with every plane; the programme starts fro
 last `idle` programmes is dropped.
 
 Planes are sparse, one after the other in an arena; the arrays are fields of a solver's state, which a checkpoint writes one by one.
+On a device (devices/) they are written out there, without an index, and all else is on the processor: a programme of a few hundred
+planes takes less time than to ask for it.
 With a kernel each plane also has an image, K psi (oracles/joint_plane.py), and G_kl = psi_k . K psi_l.
 """
 
@@ -22,10 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.devices import Device, as_numpy
+from maxmargin.devices.vectors import clear, scatter
 from maxmargin.jit import kernel
 from maxmargin.parallel.threads import map_shards
+from maxmargin.solvers.planes.mean_plane import MeanPlane
 from maxmargin.solvers.planes.simplex_qp import solve_simplex_qp
-from maxmargin.solvers.planes.vectors import clear, scatter
 
 #: Coordinates of a vector that are summed at a time, so that they stay in a core's cache.
 _RANGE = 1 << 15
@@ -43,16 +47,17 @@ class WorkingSet:
     #: (K + 1,): where planes begin in the arena, which may have room after the last.
     start: NDArray[np.int64]
     index: NDArray[np.int64]
-    value: NDArray[np.float64]
+    value: Any
     #: (K, size): images, with a kernel; (0, 0) without.
     images: NDArray[np.float64]
 
     @staticmethod
-    def only_truth(size: int, has_images: bool) -> dict[str, Any]:
+    def only_truth(size: int, has_images: bool, device: Device) -> dict[str, Any]:
         """The fields of a set that has the plane of the truth alone."""
+        room = 0 if device.name == "cpu" else size
         return {
-            "ell": np.zeros(1), "alpha": np.ones(1), "idle": np.zeros(1, np.int64),
-            "gram": np.zeros((1, 1)), "start": np.zeros(2, np.int64), "index": np.empty(0, np.int64), "value": np.empty(0),
+            "ell": np.zeros(1), "alpha": np.ones(1), "idle": np.zeros(1, np.int64), "gram": np.zeros((1, 1)),
+            "start": np.array([0, room]), "index": np.empty(0, np.int64), "value": device.zeros(room),
             "images": np.zeros((1, size) if has_images else (0, 0)),
         }  # fmt: skip
 
@@ -66,11 +71,24 @@ class WorkingSet:
         """Bytes of the working set."""
         return int(sum(getattr(self, name).nbytes for name in WorkingSet.__dataclass_fields__))
 
-    def add_plane(
-        self, index: NDArray[np.int64], value: NDArray[np.float64], ell: float, dense: NDArray[np.float64],
-        image: NDArray[np.float64] | None, threads: int,
-    ) -> None:  # fmt: skip
+    def add_plane(self, plane: MeanPlane, dense: Any, image: NDArray[np.float64] | None, threads: int) -> None:
         """Add a plane; `dense` is zero, and is so again afterwards; its image, where it is another vector."""
+        n = self.n_planes
+        if plane.index is None:
+            row = self._written_out(plane.value)
+        else:
+            row = self._sparse(plane.index, plane.value, dense, image, threads)
+        grown = np.empty((n + 1, n + 1))
+        grown[:n, :n], grown[n], grown[:, n] = self.gram, row, row
+        self.gram = grown
+        self.ell, self.idle = np.append(self.ell, plane.ell), np.append(self.idle, 0)
+        self.alpha = np.append(self.alpha, 0.0)
+
+    def _sparse(
+        self, index: NDArray[np.int64], value: NDArray[np.float64], dense: NDArray[np.float64],
+        image: NDArray[np.float64] | None, threads: int,
+    ) -> NDArray[np.float64]:  # fmt: skip
+        """Keep a plane; returns its inner products with all, itself included."""
         n, at, size = self.n_planes, int(self.start[-1]), len(index)
         if at + size > len(self.index):
             room = max(2 * (at + size), 1024)
@@ -88,11 +106,18 @@ class WorkingSet:
             clear(index, dense)
         else:
             self.images = np.concatenate([self.images, image[None]])
-        grown = np.empty((n + 1, n + 1))
-        grown[:n, :n], grown[n], grown[:, n] = self.gram, row, row
-        self.gram = grown
-        self.ell, self.idle = np.append(self.ell, ell), np.append(self.idle, 0)
-        self.alpha = np.append(self.alpha, 0.0)
+        return row
+
+    def _written_out(self, psi: Any) -> NDArray[np.float64]:
+        """The same on a device."""
+        at, size = int(self.start[-1]), len(psi)
+        if at + size > len(self.value):
+            room = self.value.new_empty(2 * (at + size))
+            room[:at] = self.value[:at]
+            self.value = room
+        self.value[at : at + size] = psi
+        self.start = np.append(self.start, at + size)
+        return as_numpy(self.value[: at + size].view(-1, size) @ psi)
 
     def optimise(self, lam: float, tol: float) -> float:
         """Solve the programme from where it stands; returns how far from optimal it may be."""
@@ -106,11 +131,13 @@ class WorkingSet:
         keep[0] = True
         if keep.all():
             return
-        sizes = np.where(keep, np.diff(self.start), 0)
-        arena = np.repeat(keep, np.diff(self.start))
-        n = int(sizes.sum())
-        at = int(self.start[-1])
-        self.index[:n], self.value[:n] = self.index[:at][arena], self.value[:at][arena]
+        sizes, at = np.diff(self.start), int(self.start[-1])
+        n = int(sizes[keep].sum())
+        if isinstance(self.value, np.ndarray):
+            arena = np.repeat(keep, sizes)
+            self.index[:n], self.value[:n] = self.index[:at][arena], self.value[:at][arena]
+        else:
+            self.value[:n] = self.value[:at].view(len(keep), -1)[np.flatnonzero(keep)].view(-1)
         self.start = np.concatenate([[0], np.cumsum(sizes[keep])])
         for name in ("ell", "alpha", "idle"):
             setattr(self, name, getattr(self, name)[keep])
@@ -132,8 +159,14 @@ class WorkingSet:
         at = np.flatnonzero(self.alpha)
         return float(np.max(self.ell - np.sum(self.gram[:, at] * self.alpha[at], axis=1) / lam))
 
-    def weights(self, lam: float, out: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
+    def weights(self, lam: float, out: Any, threads: int) -> Any:
         """w(alpha), into out; with a kernel, its coefficients."""
+        if not isinstance(self.value, np.ndarray):
+            at = np.flatnonzero(self.alpha)
+            share = out.new_tensor(self.alpha[at] / lam)
+            rows = self.value[: int(self.start[-1])].view(-1, len(out))
+            out.copy_(share @ rows[at])
+            return out
         step = max(_RANGE, -(-len(out) // (64 * _RANGE)) * _RANGE)
         pieces = [(low, min(low + step, len(out))) for low in range(0, len(out), step)]
         share = self.alpha / lam
