@@ -404,6 +404,7 @@ def test_options_that_cannot_be(folder, capsys):
     ends(capsys, ["train", data, "--max-passes", "0"], 2, "max_passes=0")
     ends(capsys, ["train", data, "--solver", "sgd"], 2, "solver='sgd' is not known", '"soft-bcfw"')
     ends(capsys, ["train", data, "--loss", "square"], 2, "loss='square' is not known")
+    ends(capsys, ["train", data, "--device", "gpu"], 2, "device='gpu' is not known", '"cuda"')
     ends(capsys, ["train", data, "--seed", "-1"], 2, "random_state=-1")
     ends(capsys, ["train", data, "--task", "graph"], 2, "holds multi-label data, but --task is graph")
     ends(capsys, ["train", data, "--edge-weights", "potts"], 2, "--edge-weights is for graphs")

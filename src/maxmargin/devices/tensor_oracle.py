@@ -137,7 +137,8 @@ class CapturedForests:
         for kept, given in zip(inputs, (theta, *tables), strict=True):
             kept.copy_(given)
         captured.replay()
-        return found
+        # The next replay writes to the same places; what a solver keeps is a copy.
+        return found._replace(values=found.values.clone())
 
 
 def _capture(function: Callable[[], Found]) -> tuple[Any, Found]:
