@@ -56,6 +56,12 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint", metavar="FILE", help="save the state of the solver there, and go on from it if it is there"
     )
+    parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="train on the Dask cluster whose scheduler is there, or, as local:N, on N processes of this machine "
+        "(one-slack, bundle; needs the extra dask)",
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="(default: -1, one for each core)")
     parser.add_argument(
         "--set", action="append", metavar="NAME=VALUE", dest="settings", type=_setting,

@@ -41,8 +41,7 @@ class RunKey(NamedTuple):
     @classmethod
     def of(cls, solver: str, problem: Any, options: Mapping[str, Any]) -> Self:
         """The key of a run."""
-        digest = str(_digest(_all_arrays(problem)).hexdigest())
-        return cls(solver, digest, {name: repr(value) for name, value in options.items()})
+        return cls(solver, digest_of(problem), {name: repr(value) for name, value in options.items()})
 
     def differences(self, other: RunKey) -> str:
         """What is not as in the other key, which is the one of the checkpoint; "" if they are the same."""
@@ -55,6 +54,11 @@ class RunKey(NamedTuple):
             if there != here:
                 found.append(f"{name} is {there} there and {here} here")
         return "; ".join(found)
+
+
+def digest_of(problem: Any) -> str:
+    """A digest of the problem's arrays."""
+    return str(_digest(_all_arrays(problem)).hexdigest())
 
 
 def data_key(problem: Any, weights: bool = True) -> int:

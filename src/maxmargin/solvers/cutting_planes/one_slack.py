@@ -46,6 +46,7 @@ from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.cutting_planes.bundle import BundleState, HingeRun, check_rounds
 from maxmargin.solvers.oracles.compiled import TreeOracle
 from maxmargin.solvers.oracles.plane_search import Turn
+from maxmargin.solvers.oracles.sharded import check_no_cache
 from maxmargin.solvers.planes.arena import Arena
 from maxmargin.solvers.planes.mean_plane import MeanPlane
 from maxmargin.solvers.planes.vectors import sparse_dot
@@ -178,6 +179,9 @@ class OneSlackRun(HingeRun):
         super().__init__(solver, problem, lam, random_state, threads)
         graphs = isinstance(problem, FactorGraphs)
         within = graphs and isinstance(self.oracle.oracle.compiled, TreeOracle) and solver.refresh == 1.0
+        if not self.oracle.recalls:
+            check_no_cache(solver.cache)
+            within = True
         self.capacity = (0 if within else 10) if solver.cache == "auto" else int(solver.cache)
         self.oracle.keeps = self.capacity > 0
         #: Whether a round with the oracle takes hardly longer than one with the cache.
