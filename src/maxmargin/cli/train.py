@@ -12,7 +12,7 @@ from maxmargin.cli.data import Dataset, add_data_options, holds_trees, read_data
 from maxmargin.cli.exits import check_output, print_json
 from maxmargin.cli.models import exit_code, make_model, picture_kind, report, save_outputs
 from maxmargin.cli.names import one_of
-from maxmargin.cli.settings import OF_ESTIMATORS, OF_SOLVERS, add_settings
+from maxmargin.cli.settings import OF_CHECKPOINTS, OF_ESTIMATORS, OF_SOLVERS, add_settings
 from maxmargin.errors import OptionError
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ labels and one that does not, each with C chosen on held-out data, and their tes
 _NEED_DATA = (
     "task", "format", "features", "xml", "n_labels", "split", "word_column", "tag_column", "comment", "edges", "edge_weights",
     "test", "kernel", "gamma", "degree", "objective", "scale", "validation_fraction", "cv", "markov", "parent", "min_count",
-    "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, "settings", "dask",
+    "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, *OF_CHECKPOINTS,
+    "settings", "dask",
 )  # fmt: skip
 
 

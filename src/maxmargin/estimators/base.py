@@ -88,8 +88,9 @@ class StructuredEstimator(BaseEstimator):
         0 is silent; 1 shows progress on the standard error.
     warm_start : bool
         Start from where the last fit ended, if the data has the same shape; C, tol and the limits may differ.
-    checkpoint : path, optional
-        File where the solver keeps its state, and from which it resumes if it is there.
+    checkpoint : path or Checkpoints, optional
+        File where the solver keeps its state, and from which it resumes if it is there; `maxmargin.solvers.Checkpoints` says how
+        often it is written.
     C_path : sequence of float, optional
         Train for these values too, from small to large, each from the one before; ``path_`` has their results. The model
         is that of C.
