@@ -1,11 +1,12 @@
 """A Dask cluster on this machine: bytes and seconds of rounds at several sizes, and runs whose workers are killed.
 
     python benchmarks/cluster.py sizes --workers 2
+    python benchmarks/cluster.py tasks
     python benchmarks/cluster.py kills --runs 20
 
 ``sizes`` trains multi-class data of three sizes in the same number of shards, and prints what a round sends and takes, and what a
 round takes that does nothing (shards of one example). ``kills`` kills a process of a worker at a random round of every run, and
-compares the bits of the result with those of shards in this process.
+compares the bits of the result with those of shards in this process. ``tasks`` has shards of one example: what Dask itself takes.
 """
 
 from __future__ import annotations
@@ -48,16 +49,6 @@ class Killing:
             os.kill(self.killed, signal.SIGKILL)
         return True
 
-    def wait_for_another(self, n_workers):
-        """Until the nanny has started another process."""
-        limit = time.monotonic() + 300.0
-        while time.monotonic() < limit:
-            with contextlib.suppress(Exception):
-                there = set(self.client.run(os.getpid).values())
-                if len(there) == n_workers and self.killed not in there:
-                    return
-            time.sleep(0.5)
-
     def stop(self, said):
         pass
 
@@ -79,26 +70,46 @@ def sizes(client, args):
         )
 
 
-def kills(client, args):
-    shards = shards_of(problem_of(2000), args.shards)
-    whole = OneSlack().solve(ShardedProblem(LocalShards(shards)), C=100.0, tol=0.003)
+def tasks(client, args):
+    """Shards of one example each: what a round takes is Dask's own."""
+    train(client, shards_of(problem_of(100), args.shards), C=1.0, tol=0.1)
+    print(f"{'shards':>6} {'rounds':>6} {'s/round':>8} {'s/task':>8}")
+    for n in (4, 64, 512):
+        said = train(client, shards_of(problem_of(n), n), C=1.0, tol=0.0, max_passes=10).options
+        each = said["round_seconds"] / n
+        print(f"{n:>6} {said['n_rounds']:>6} {said['round_seconds']:>8.4f} {each:>8.5f}")
+
+
+def kills(args):
+    shards = shards_of(problem_of(500), args.shards)
+    whole = OneSlack().solve(ShardedProblem(LocalShards(shards)), C=10.0, tol=args.tol)
     random.seed(args.seed)
     finished = same = killed = 0
-    for _ in range(args.runs):
-        killing = Killing(client, random.randrange(1, whole.n_passes))
-        found = train(client, shards, C=100.0, tol=0.003, monitor=killing)
+    for number in range(args.runs):
+        with cluster_of(args) as client:
+            killing = Killing(client, random.randrange(1, whole.n_passes))
+            found = train(client, shards, C=10.0, tol=args.tol, monitor=killing)
         finished += found.status == "CONVERGED"
         same += np.array_equal(found.weights, whole.weights) and found.n_passes == whole.n_passes
         killed += killing.killed > 0
-        killing.wait_for_another(args.workers)
-    print(
-        f"{args.runs} runs of {whole.n_passes} rounds, {killed} workers killed: {finished} finished, {same} with equal bits"
-    )
+        print(
+            f"{number + 1} runs of {whole.n_passes} rounds, {killed} workers killed: {finished} finished, {same} with equal bits",
+            flush=True,
+        )
+
+
+@contextlib.contextmanager
+def cluster_of(args):
+    with (
+        distributed.LocalCluster(n_workers=args.workers, threads_per_worker=1, dashboard_address=":0") as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("sizes", "kills"))
+    parser.add_argument("mode", choices=("sizes", "tasks", "kills"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--runs", type=int, default=20)
@@ -107,8 +118,8 @@ if __name__ == "__main__":
     given = parser.parse_args()
     # On a machine that has other work, the start of a process takes long.
     dask.config.set({"distributed.comm.timeouts.connect": "300s"})
-    with (
-        distributed.LocalCluster(n_workers=given.workers, threads_per_worker=1, dashboard_address=":0") as cluster,
-        distributed.Client(cluster) as made,
-    ):
-        (sizes if given.mode == "sizes" else kills)(made, given)
+    if given.mode == "kills":
+        kills(given)
+    else:
+        with cluster_of(given) as made:
+            {"sizes": sizes, "tasks": tasks}[given.mode](made, given)

@@ -47,6 +47,7 @@ def test_classes(client, tmp_path, weights):
     agree(there, here)
     local = there.to_local()
     assert isinstance(local, MultiClassSVM)
+    assert local.class_weight == weights
     np.testing.assert_allclose(local.coef_, here.coef_, atol=1e-9)
     assert there.predict(da.from_array(X, chunks=(50, 6))).compute().tolist() == local.predict(X).tolist()
     local.save(tmp_path / "model.mm")
@@ -122,6 +123,14 @@ def test_data_frames(client):
     there = DaskMultiClassSVM(C=10.0, client=client).fit(whole, target)
     agree(there, MultiClassSVM(C=10.0, **PLAIN).fit(frame, y))
     assert there.to_local().feature_names_in_.tolist() == list("uvwxyz")
+    assert np.asarray(there.predict(whole).compute()).tolist() == there.to_local().predict(frame).tolist()
+    # Labels by the columns of a data frame, in their order, one of which no example has.
+    sets = pd.DataFrame({"z": y == "a", "k": y == "b", "a": y == "none"}).astype(int)
+    there = DaskMultiLabelSVM(C=1.0, client=client, tol=0.01).fit(whole, dd.from_pandas(sets, npartitions=3))
+    here = MultiLabelSVM(C=1.0, tol=0.01, **PLAIN).fit(frame, sets)
+    agree(there, here)
+    assert there.to_local().classes_.tolist() == here.classes_.tolist() == ["z", "k", "a"]
+    np.testing.assert_allclose(there.to_local().coef_, here.coef_, atol=0.05)
 
 
 def test_bad_input_is_answered_with_a_sentence(client):

@@ -20,7 +20,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import dask
@@ -192,9 +192,10 @@ def gather(client: Any, futures: Sequence[Any]) -> Any:
             except Stopped:
                 client.cancel(list(futures))
                 raise
-            if client.nthreads():
-                last_seen = time.monotonic()
-            elif time.monotonic() - last_seen > PATIENCE:
+            with answering(), suppress(TimeoutError):
+                if client.nthreads():
+                    last_seen = time.monotonic()
+            if time.monotonic() - last_seen > PATIENCE:
                 raise ClusterError(f"The cluster has had no workers for {PATIENCE:g} s.") from None
 
 

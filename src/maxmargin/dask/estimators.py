@@ -49,8 +49,10 @@ class Looked:
     columns: tuple[str, ...] | None = None
     #: How often each label occurs, for multi-label data the number of examples that have it.
     counts: Counter[Any] = field(default_factory=Counter)
-    #: Of multi-label data: whether labels come in lists, and how many examples have both of two labels of an array.
+    #: Of multi-label data: whether labels come in lists; if not, all labels in the order of their columns; and, for a tree, how
+    #: many examples have both of two labels.
     lists: bool = False
+    labels: tuple[Any, ...] | None = None
     pairs: NDArray[np.float64] | None = None
 
 
@@ -67,6 +69,8 @@ class DaskEstimator(BaseEstimator):
         "auto" is "one-slack", and "bundle" for the objective "log".
     class_weight, inference, loss, tol, max_passes, max_seconds, fit_intercept, objective, checkpoint : see the plain estimator
         Columns of features are taken as they are, as with ``scale=False``.
+    n_jobs : int, optional
+        Threads of a task: for workers of one thread each on machines with many cores, so that there are few shards.
     verbose : int
         1 shows progress on the standard error.
 
@@ -95,6 +99,7 @@ class DaskEstimator(BaseEstimator):
         fit_intercept: bool = True,
         objective: str = "margin",
         checkpoint: str | os.PathLike[str] | None = None,
+        n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.C = C
@@ -109,6 +114,7 @@ class DaskEstimator(BaseEstimator):
         self.fit_intercept = fit_intercept
         self.objective = objective
         self.checkpoint = checkpoint
+        self.n_jobs = n_jobs
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -142,7 +148,8 @@ class DaskEstimator(BaseEstimator):
         try:
             result = train(
                 client, shards, solver=solver, C=self.C, tol=self.tol, max_passes=self.max_passes,
-                max_seconds=self.max_seconds, checkpoint=self.checkpoint, monitor=monitor,
+                max_seconds=self.max_seconds, checkpoint=self.checkpoint, n_jobs=self.n_jobs,
+                monitor=monitor,
             )  # fmt: skip
         finally:
             if monitor is not None:
@@ -155,6 +162,10 @@ class DaskEstimator(BaseEstimator):
         self.inference_ = f"{result.options['inference']}: {result.options['inference_reason']}"
         self.classes_, self.result_, self.n_features_in_ = classes, result, whole.n_features
         self._local = fitted(model, self._header(model, whole, classes, temperature), result)
+        # The parameters as they were given, and not what all of the data made of them.
+        for name in ("class_weight", "edges"):
+            if hasattr(self, name):
+                setattr(model, name, getattr(self, name))
         return self
 
     def to_local(self) -> Any:
@@ -263,23 +274,17 @@ def _merged(looked: Sequence[Looked]) -> Looked:
     first = filled[0][1]
     counts: Counter[Any] = Counter()
     for k, one in filled:
-        for name in ("n_features", "columns", "lists"):
+        for name in ("n_features", "columns", "lists", "labels"):
             if getattr(one, name) != getattr(first, name):
                 raise DataError(
                     f"Block {k} has {name}={getattr(one, name)!r}, and block {filled[0][0]} has {getattr(first, name)!r}; all "
                     "blocks must have the same."
                 )
-        if one.pairs is not None and first.pairs is not None and one.pairs.shape != first.pairs.shape:
-            raise DataError(f"Block {k} has {len(one.pairs)} columns of labels, and block 0 has {len(first.pairs)}.")
         counts.update(one.counts)
-        if one.pairs is not None:
-            # A label that no example has is a label all the same.
-            for label in one.counts:
-                counts.setdefault(label, 0)
     pairs = [one.pairs for _, one in filled if one.pairs is not None]
     return Looked(
         sum(one.n_examples for _, one in filled), sum(one.n_variables for _, one in filled), first.n_features, first.columns,
-        counts, first.lists, sum(pairs[1:], pairs[0]) if pairs else None,
+        counts, first.lists, first.labels, sum(pairs[1:], pairs[0]) if pairs else None,
     )  # fmt: skip
 
 
@@ -331,12 +336,13 @@ class DaskMultiLabelSVM(DaskEstimator):
         fit_intercept: bool = True,
         objective: str = "margin",
         checkpoint: str | os.PathLike[str] | None = None,
+        n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(
             C, client=client, solver=solver, class_weight=class_weight, inference=inference, loss=loss, tol=tol,
             max_passes=max_passes, max_seconds=max_seconds, fit_intercept=fit_intercept, objective=objective,
-            checkpoint=checkpoint, verbose=verbose,
+            checkpoint=checkpoint, n_jobs=n_jobs, verbose=verbose,
         )  # fmt: skip
         self.edges = edges
 
@@ -345,8 +351,10 @@ class DaskMultiLabelSVM(DaskEstimator):
         lists = target.is_lists(block.y)
         encoded, classes = target.encode_lists(block.y, None) if lists else target.encode_array(block.y)
         counts = Counter(dict(zip(classes.tolist(), encoded.sum(axis=0).tolist(), strict=True)))
-        pairs = None if lists else pair_counts(encoded)
-        return Looked(len(encoded), encoded.size, *_columns(block.X), counts, lists, pairs)
+        labels = None if lists else tuple(classes.tolist())
+        tree = not lists and isinstance(model.edges, str) and model.edges == "tree"
+        pairs = pair_counts(encoded) if tree else None
+        return Looked(len(encoded), encoded.size, *_columns(block.X), counts, lists, labels, pairs)
 
     def _mean_size(self, whole: Looked, classes: NDArray[Any]) -> float:
         # Lists of one block need not have all labels.
@@ -358,6 +366,9 @@ class DaskMultiLabelSVM(DaskEstimator):
                 f"class_weight={model.class_weight!r} is not possible here; give a dict with a number for each label."
             )
         classes = super()._decide(model, whole)
+        if whole.labels is not None:
+            # A label that no example has is a label all the same, and columns stay in their order.
+            classes = target.as_vector(list(whole.labels))
         if isinstance(model.edges, str) and model.edges == "tree":
             if whole.pairs is None:
                 raise OptionError(
@@ -367,9 +378,8 @@ class DaskMultiLabelSVM(DaskEstimator):
         return classes
 
     def _header(self, model: Any, whole: Looked, classes: NDArray[Any], temperature: float) -> dict[str, Any]:
-        # Without rows, the edges depend on the labels alone.
-        nothing = np.zeros((1, whole.n_features)), np.zeros((1, len(classes)), np.int8)
-        edges = model.prepare(*nothing, None, classes).attributes["edges_"]
+        # A tree has been written down already, and other edges depend on the labels alone.
+        edges = model.pairs_of(classes, np.zeros((1, len(classes)), np.int8))
         more = {"lists": whole.lists, "edges": edges}
         return super()._header(model, whole, classes, temperature) | more
 
@@ -407,12 +417,13 @@ class DaskChainSVM(DaskEstimator):
         fit_intercept: bool = True,
         objective: str = "margin",
         checkpoint: str | os.PathLike[str] | None = None,
+        n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(
             C, client=client, solver=solver, class_weight=class_weight, inference=inference, loss=loss, tol=tol,
             max_passes=max_passes, max_seconds=max_seconds, fit_intercept=fit_intercept, objective=objective,
-            checkpoint=checkpoint, verbose=verbose,
+            checkpoint=checkpoint, n_jobs=n_jobs, verbose=verbose,
         )  # fmt: skip
         self.boundary = boundary
         self.forbidden = forbidden
@@ -427,9 +438,9 @@ class DaskChainSVM(DaskEstimator):
             raise DataError(f"y is of type {type(block.y).__name__}; expected a list with the tags of each sequence.")
         if len(block.X) != len(block.y):
             raise DataError(f"There are {len(block.X)} sequences in X, but tags for {len(block.y)} in y.")
-        tags = [np.asarray(row).tolist() for row in block.y]
-        if not all(isinstance(row, list) for row in tags):
+        if any(isinstance(row, str) or not hasattr(row, "__len__") for row in block.y):
             raise DataError("y holds single tags; expected a list of tags for each sequence.")
+        tags = [row.tolist() if isinstance(row, np.ndarray) else list(row) for row in block.y]
         counts: Counter[Any] = Counter(tag for row in tags for tag in row)
         if model.features is not None:
             columns: tuple[int, Any] = int(model.features.n_hash or 0), None

@@ -148,10 +148,10 @@ class MultiLabelSVM(StructuredPredictor):
         features = check_features(X)
         lists = target.is_lists(Y)
         encoded, classes = target.encode_lists(Y, known) if lists else target.encode_array(Y)
-        if known is not None and len(classes) != len(known):
-            raise DataError(f"Y has {len(classes)} columns here and {len(known)} elsewhere.")
+        if known is not None and classes.tolist() != known.tolist():
+            raise DataError(f"Y has the labels {classes.tolist()} here and {known.tolist()} elsewhere.")
         _check_lengths(features.shape[0], len(encoded))
-        edges = label_edges(_numbers(self.edges, classes), encoded)
+        edges = self.pairs_of(classes, encoded)
         costs = self._label_costs(encoded, classes)
         problem = multi_label_problem(
             training_rows(self, features, ordered=known is None), encoded, edges, len(classes), self.loss, sample_weight
@@ -160,6 +160,10 @@ class MultiLabelSVM(StructuredPredictor):
             problem = problem.with_costs(costs)
         mass = float(len(encoded) if sample_weight is None else np.sum(sample_weight))
         return Prepared(problem, features, classes, mass, {"edges_": edges, "_lists": lists})
+
+    def pairs_of(self, classes: NDArray[Any], encoded: NDArray[np.int8]) -> NDArray[np.int64]:
+        """The pairs of columns (E, 2) that have a weight, of these labels; a tree is that of the rows `encoded` (n, L)."""
+        return label_edges(_numbers(self.edges, classes), encoded)
 
     def score(self, X: Any, Y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Mean fraction of labels that are right: 1 - Hamming loss. A label that was not seen in training is never predicted.
