@@ -1,5 +1,7 @@
 """Estimators of Dask collections: the optimum of the plain ones, whose models they give back."""
 
+import pickle
+
 import dask
 import dask.array as da
 import dask.bag as db
@@ -7,9 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 from maxmargin import BinarySVM, ChainSVM, MultiClassSVM, MultiLabelSVM, load, make_synth2
-from maxmargin.dask import DaskBinarySVM, DaskChainSVM, DaskMultiClassSVM, DaskMultiLabelSVM
+from maxmargin.dask import DaskBinarySVM, DaskChainSVM, DaskMultiClassSVM, DaskMultiLabelSVM, OnCluster
 from maxmargin.errors import DataError, OptionError
 from maxmargin.features import TextFeatures
 
@@ -52,6 +55,18 @@ def test_classes(client, tmp_path, weights):
     assert there.predict(da.from_array(X, chunks=(50, 6))).compute().tolist() == local.predict(X).tolist()
     local.save(tmp_path / "model.mm")
     assert np.array_equal(load(tmp_path / "model.mm").predict(X), local.predict(X))
+
+
+def test_copies_share_the_client_and_files_have_none(client):
+    X, y = rows(30)
+    model = DaskMultiClassSVM(C=1.0, tol=0.1, client=client)
+    assert clone(model).client is client
+    solver = OnCluster(client)
+    assert clone(MultiClassSVM(solver=solver)).solver is solver
+    model.fit(da.from_array(X, chunks=(10, 6)), da.from_array(y, chunks=10))
+    again = pickle.loads(pickle.dumps(model))
+    assert again.client is None
+    assert np.array_equal(again.predict(X), model.predict(X))
 
 
 def test_two_classes_in_sparse_blocks_and_the_log_objective(client):

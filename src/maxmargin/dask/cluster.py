@@ -341,6 +341,10 @@ class OnCluster:
             raise AttributeError(name)
         return getattr(self.solver, name)
 
+    def __deepcopy__(self, memo: Any) -> OnCluster:
+        # As scikit-learn copies parameters; a client cannot be copied, and nothing here changes.
+        return self
+
     def solve(self, problem: Any, C: float = 1.0, n_jobs: int | None = None, **more: Any) -> Result:
         """Train; the parameters are those of `Solver.solve`, and the threads those of the cluster."""
         if not isinstance(problem, FactorGraphs):

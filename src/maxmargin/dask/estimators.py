@@ -168,6 +168,14 @@ class DaskEstimator(BaseEstimator):
                 setattr(model, name, getattr(self, name))
         return self
 
+    def __sklearn_clone__(self) -> Self:
+        # A client cannot be copied.
+        return type(self)(**self.get_params(deep=False))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Nor sent: whoever reads this has a client of its own.
+        return {**super().__getstate__(), "client": None}
+
     def to_local(self) -> Any:
         """The plain estimator, fitted: it predicts, and is saved, without Dask."""
         check_is_fitted(self)
