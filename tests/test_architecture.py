@@ -29,7 +29,7 @@ LAYERS = [
     ("measures", "parsing"),
     ("datasets", "reporting"),
     ("estimators",),
-    ("experiments", "torch"),
+    ("dask", "experiments", "torch"),
     ("cli",),
 ]
 #: What stands beside the layers: the public names, and the program.

@@ -129,3 +129,21 @@ def test_options_of_engines(folder, capsys):
     assert "rho=2 is not possible" in refused(capsys, *words[:-1], "inference.rho=2")
     assert "it has rho, limit" in refused(capsys, *words[:-1], "inference.r=0.5")
     assert "needs --inference" in refused(capsys, data, "--set", "inference.rho=0.5")
+
+
+def test_checkpoints(folder, capsys, tmp_path):
+    data, file = folder / "tags.npz", tmp_path / "run.ck"
+    words = (data, "-C", 1, "--tol", 0, "--max-passes")
+    assert "There is no checkpoint" in refused(capsys, data, "--resume", file)
+    assert "--checkpoint-passes needs --checkpoint or --resume" in refused(capsys, data, "--checkpoint-passes", 1)
+    assert "name two files" in refused(capsys, data, "--resume", file, "--checkpoint", tmp_path / "other")
+    assert "passes=0 is not possible" in refused(capsys, data, "--checkpoint", file, "--checkpoint-passes", 0)
+    first = trained(capsys, *words, 3, "--checkpoint", file, "--checkpoint-passes", 1, "--checkpoint-seconds", 5)
+    assert (tmp_path / "run.ck.previous").exists()
+    model = tmp_path / "model.mm"
+    resumed = trained(capsys, *words, 6, "--resume", file, "-o", model)
+    straight = trained(capsys, *words, 6)
+    assert (first["n_passes"], resumed["n_passes"]) == (3, straight["n_passes"])
+    assert (resumed["primal"], resumed["dual"]) == (straight["primal"], straight["dual"])
+    assert mm.load(model).checkpoint == str(file)
+    assert "C is 1.0 there and 2.0 here" in refused(capsys, data, "-C", 2, "--resume", file)

@@ -15,7 +15,9 @@ from maxmargin.errors import OptionError, did_you_mean
 #: Options of the command line that are options of solvers, by their names there.
 OF_SOLVERS = {"rescaling": "rescaling", "cache": "cache", "stop": "stop", "train_inference": "inference"}
 #: Options that are parameters of estimators, of the same names; not all tasks have all of them.
-OF_ESTIMATORS = ("order", "emission_order", "bio", "n_basis", "C_path", "checkpoint")
+OF_ESTIMATORS = ("order", "emission_order", "bio", "n_basis", "C_path")
+#: Options that say where and how often the state is saved.
+OF_CHECKPOINTS = ("checkpoint", "resume", "checkpoint_seconds", "checkpoint_passes")
 #: Parameters that other options of the command line set, or that mean nothing there.
 _TAKEN = ("C", "solver", "verbose", "n_jobs", "random_state", "features", "warm_start")
 
@@ -55,6 +57,17 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--checkpoint", metavar="FILE", help="save the state of the solver there, and go on from it if it is there"
+    )
+    parser.add_argument("--resume", metavar="FILE", help="the same, but FILE must be there")
+    parser.add_argument(
+        "--checkpoint-seconds", type=float, metavar="S", help="save it after so many seconds (default: 30)"
+    )
+    parser.add_argument("--checkpoint-passes", type=int, metavar="N", help="save it after so many passes, too")
+    parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="train on the Dask cluster whose scheduler is there, or, as local:N, on N processes of this machine "
+        "(one-slack, bundle; needs the extra dask)",
     )
     parser.add_argument("--threads", type=int, metavar="N", help="(default: -1, one for each core)")
     parser.add_argument(
@@ -134,6 +147,26 @@ def _check_known(who: str, kind: Any, given: dict[str, Any]) -> list[str]:
     return known
 
 
+def _checkpoint(args: argparse.Namespace) -> dict[str, Any]:
+    """The parameter `checkpoint` of an estimator, by the options that describe it."""
+    place, resume, seconds, passes = (getattr(args, name, None) for name in OF_CHECKPOINTS)
+    if place is not None and resume is not None and place != resume:
+        raise OptionError(
+            f"--checkpoint {place} and --resume {resume} name two files; --resume goes on writing the file that it reads."
+        )
+    place = place or resume
+    if place is None:
+        for name, value in (("--checkpoint-seconds", seconds), ("--checkpoint-passes", passes)):
+            if value is not None:
+                raise OptionError(f"{name} needs --checkpoint or --resume, which name the file.")
+        return {}
+    from maxmargin.solvers.core.checkpoint import Checkpoints
+
+    given = {"seconds": seconds, "passes": passes}
+    kept = {name: value for name, value in given.items() if value is not None}
+    return {"checkpoint": Checkpoints(place, **kept, resume=resume is not None)}
+
+
 def parameters_of(args: argparse.Namespace, kind: type[Any], early: bool) -> dict[str, Any]:
     """Parameters of an estimator that options of their own set, and those of ``--set``.
 
@@ -141,6 +174,8 @@ def parameters_of(args: argparse.Namespace, kind: type[Any], early: bool) -> dic
     """
     known = [name for name in inspect.signature(kind).parameters if name not in _TAKEN]
     found: dict[str, Any] = {}
+    if "checkpoint" in known:
+        found |= _checkpoint(args)
     for name in OF_ESTIMATORS:
         if getattr(args, name, None) is None:
             continue

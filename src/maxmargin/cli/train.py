@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from maxmargin.cli import names
@@ -11,7 +12,7 @@ from maxmargin.cli.data import Dataset, add_data_options, holds_trees, read_data
 from maxmargin.cli.exits import check_output, print_json
 from maxmargin.cli.models import exit_code, make_model, picture_kind, report, save_outputs
 from maxmargin.cli.names import one_of
-from maxmargin.cli.settings import OF_ESTIMATORS, OF_SOLVERS, add_settings
+from maxmargin.cli.settings import OF_CHECKPOINTS, OF_ESTIMATORS, OF_SOLVERS, add_settings
 from maxmargin.errors import OptionError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ labels and one that does not, each with C chosen on held-out data, and their tes
 _NEED_DATA = (
     "task", "format", "features", "xml", "n_labels", "split", "word_column", "tag_column", "comment", "edges", "edge_weights",
     "test", "kernel", "gamma", "degree", "objective", "scale", "device", "validation_fraction", "cv", "markov", "parent",
-    "min_count", "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, "settings",
+    "min_count", "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, *OF_CHECKPOINTS, "settings", "dask",
 )  # fmt: skip
 
 
@@ -188,7 +189,8 @@ def run(args: argparse.Namespace) -> int:
     data = read_data(args.data, args)
     model = make_model(args, data.task, **data.parameters)
     _hush(args)
-    model.fit(data.inputs, data.targets, **data.more)
+    with _trained_by(args, model):
+        model.fit(data.inputs, data.targets, **data.more)
     if data.feature_names is not None:
         model._feature_names = data.feature_names
     saved = save_outputs(args, model, model.result_)
@@ -206,6 +208,27 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(args, model, data, test, saved)
     return exit_code([model.result_])
+
+
+@contextmanager
+def _trained_by(args: argparse.Namespace, model: Any) -> Iterator[None]:
+    """With ``--dask``, the model is trained by a cluster; afterwards it is as any other."""
+    if args.dask is None:
+        yield
+        return
+    try:
+        from maxmargin.dask import OnCluster, connected
+    except ImportError as error:
+        raise OptionError(f"--dask: {error}") from None
+    if not hasattr(model, "objective"):
+        raise OptionError(f"--dask is not for the task {model.task}.")
+    with connected(args.dask) as client:
+        on_cluster = OnCluster(client, model.solver, None, model.objective, model.inference)
+        model.solver = on_cluster
+        try:
+            yield
+        finally:
+            model.solver = on_cluster.solver
 
 
 def _hush(args: argparse.Namespace) -> None:
@@ -268,6 +291,12 @@ def _print(args: argparse.Namespace, model: Any, data: Dataset, test: Evaluation
     print(f"solver       {result.solver}: {result.options.get('reason', '')}")
     print(f"inference    {model.inference_}")
     print(f"training     {result.status} after {result.n_passes} passes, {result.seconds:.2f} s")
+    if "n_shards" in result.options:
+        said = result.options
+        print(
+            f"cluster      {said['n_shards']} shards, {said['n_rounds']} rounds of {said['round_seconds']:.3g} s, "
+            f"{said['bytes_down']} bytes down and {said['bytes_up']} up"
+        )
     print(f"C            {model.C_:g}: {result.options.get('C_reason', 'as asked')}")
     print(f"objective    between {result.dual:.6g} and {result.primal:.6g}: gap {result.gap:.2g}, tol {model.tol:g}")
     print(f"certificate  {result.certificate}: {CERTIFICATES[result.certificate]}")

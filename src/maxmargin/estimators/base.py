@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
@@ -38,6 +38,19 @@ from maxmargin.problems.features import KernelBlocks, KernelFeatures
 from maxmargin.problems.losses import LOSSES
 from maxmargin.solvers import make_solver
 from maxmargin.solvers.core.result import Result
+
+
+class Prepared(NamedTuple):
+    """What `fit` trains on, and what it found out about the data."""
+
+    problem: Any
+    #: The rows as they were given.
+    features: Features
+    classes: NDArray[Any]
+    #: The sum of the examples' weights, before they were scaled to mean 1.
+    mass: float
+    #: Attributes of the fitted estimator.
+    attributes: dict[str, Any]
 
 
 class StructuredEstimator(BaseEstimator):
@@ -75,8 +88,9 @@ class StructuredEstimator(BaseEstimator):
         0 is silent; 1 shows progress on the standard error.
     warm_start : bool
         Start from where the last fit ended, if the data has the same shape; C, tol and the limits may differ.
-    checkpoint : path, optional
-        File where the solver keeps its state, and from which it resumes if it is there.
+    checkpoint : path or Checkpoints, optional
+        File where the solver keeps its state, and from which it resumes if it is there; `maxmargin.solvers.Checkpoints` says how
+        often it is written.
     C_path : sequence of float, optional
         Train for these values too, from small to large, each from the one before; ``path_`` has their results. The model
         is that of C.

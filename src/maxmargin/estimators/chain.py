@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
-from maxmargin.estimators.base import shared
+from maxmargin.estimators.base import Prepared, shared
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
@@ -186,20 +186,47 @@ class ChainSVM(StructuredPredictor):
         """
         check_parameters(self)
         check_chain_options(self)
+        given = self.prepare(X, y, sample_weight)
+        self._train(given.problem, given.features)
+        for name in _OPTIONAL:
+            self.__dict__.pop(name, None)
+        self.classes_ = given.classes
+        vectoriser = given.attributes.pop("vectoriser_")
+        self.__dict__.update(given.attributes)
+        if vectoriser is None:
+            remember_columns(self, X[0])
+        else:
+            self._keep_vectoriser(vectoriser)
+        self._name_weights()
+        return self
+
+    def prepare(
+        self,
+        X: Sequence[Any],
+        y: Sequence[Any],
+        sample_weight: ArrayLike | None = None,
+        known: NDArray[Any] | None = None,
+    ) -> Prepared:
+        """The problem of `fit`; of a shard of the data if the tags of all of it are `known`."""
         vectoriser = _vectoriser(self.features, X)
+        if vectoriser is not None and vectoriser.n_hash is None and known is not None:
+            raise OptionError(
+                "Words and features by name need columns that all shards share; give features=TextFeatures(n_hash=2**20) or "
+                "Vectoriser(n_hash=2**20), whose columns do not depend on the data."
+            )
         if vectoriser is None:
             features, lengths = _check_sequences(X)
         else:
             features, lengths = vectoriser.fit_features(X), _lengths(X)
         place, tags = _check_tags(y, lengths)
-        classes = target.distinct(tags)
+        classes = target.distinct(tags) if known is None else known
         target.check_several(classes, "ChainSVM")
         _check_size(len(classes), features.shape[1], self.order, self.emission_order)
-        states = target.states_of(tags, classes)[place]
+        states = _known_states(place, tags, lengths, classes)
         forbidden, first = constraints(self, classes)
         _check_constraints(states, lengths, forbidden, first, classes)
         weight = None if sample_weight is None else target.example_weights(sample_weight, len(lengths), "sequence")
-        rows = training_rows(self, features)
+        rows = training_rows(self, features, ordered=known is None)
         if is_linear(self) and not self.emission_order:
             # Nothing reads the rows without the constant any more.
             features = rows
@@ -216,17 +243,9 @@ class ChainSVM(StructuredPredictor):
         by_tag = target.class_weights(self.class_weight, classes, states)
         if by_tag is not None:
             problem = problem.with_costs(by_tag[states])
-        self._train(problem, features)
-        for name in _OPTIONAL:
-            self.__dict__.pop(name, None)
-        if vectoriser is None:
-            remember_columns(self, X[0])
-        else:
-            self._keep_vectoriser(vectoriser)
-        self.classes_ = classes
-        self.forbidden_, self.forbidden_first_ = forbidden, first
-        self._name_weights()
-        return self
+        mass = float(len(lengths) if weight is None else weight.sum())
+        found = {"forbidden_": forbidden, "forbidden_first_": first, "vectoriser_": vectoriser}
+        return Prepared(problem, features, classes, mass, found)
 
     @classmethod
     def from_weights(

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
-from maxmargin.estimators.base import shared
+from maxmargin.estimators.base import Prepared, shared
 from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
@@ -132,26 +132,39 @@ class MultiLabelSVM(StructuredPredictor):
         self
         """
         check_parameters(self)
+        given = self.prepare(X, Y, sample_weight)
+        self._train(given.problem, given.features)
+        remember_columns(self, X)
+        self.classes_ = given.classes
+        self.__dict__.update(given.attributes)
+        self._name_weights()
+        return self
+
+    def prepare(
+        self, X: Any, Y: Any, sample_weight: ArrayLike | None = None, known: NDArray[Any] | None = None
+    ) -> Prepared:
+        """The problem of `fit`; of a shard of the data if the labels of all of it are `known`."""
         if Y is None:
             raise DataError("MultiLabelSVM requires y to be passed, but the target y is None.")
         features = check_features(X)
         lists = target.is_lists(Y)
-        encoded, classes = target.encode_lists(Y, None) if lists else target.encode_array(Y)
+        encoded, classes = target.encode_lists(Y, known) if lists else target.encode_array(Y)
+        if known is not None and classes.tolist() != known.tolist():
+            raise DataError(f"Y has the labels {classes.tolist()} here and {known.tolist()} elsewhere.")
         _check_lengths(features.shape[0], len(encoded))
-        edges = label_edges(_numbers(self.edges, classes), encoded)
+        edges = self.pairs_of(classes, encoded)
         costs = self._label_costs(encoded, classes)
         problem = multi_label_problem(
-            training_rows(self, features), encoded, edges, len(classes), self.loss, sample_weight
+            training_rows(self, features, ordered=known is None), encoded, edges, len(classes), self.loss, sample_weight
         )
         if costs is not None:
             problem = problem.with_costs(costs)
-        self._train(problem, features)
-        remember_columns(self, X)
-        self.classes_ = classes
-        self.edges_ = edges
-        self._lists = lists
-        self._name_weights()
-        return self
+        mass = float(len(encoded) if sample_weight is None else np.sum(sample_weight))
+        return Prepared(problem, features, classes, mass, {"edges_": edges, "_lists": lists})
+
+    def pairs_of(self, classes: NDArray[Any], encoded: NDArray[np.int8]) -> NDArray[np.int64]:
+        """The pairs of columns (E, 2) that have a weight, of these labels; a tree is that of the rows `encoded` (n, L)."""
+        return label_edges(_numbers(self.edges, classes), encoded)
 
     def score(self, X: Any, Y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Mean fraction of labels that are right: 1 - Hamming loss. A label that was not seen in training is never predicted.

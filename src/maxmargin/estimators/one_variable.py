@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError
 from maxmargin.estimators import labels as target
-from maxmargin.estimators.base import StructuredEstimator, shared
+from maxmargin.estimators.base import Prepared, StructuredEstimator, shared
 from maxmargin.estimators.feature_space import block_scores, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
@@ -79,24 +79,35 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         self
         """
         check_parameters(self)
+        given = self.prepare(X, y, sample_weight)
+        self._train(given.problem, given.features)
+        remember_columns(self, X)
+        self.classes_ = given.classes
+        self._name_weights()
+        return self
+
+    def prepare(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, known: NDArray[Any] | None = None
+    ) -> Prepared:
+        """The problem of `fit`; of a shard of the data if the classes of all of it are `known`."""
         classes, states = target.classes_and_states(y, type(self).__name__)
+        if known is not None:
+            states, classes = target.states_of(classes.tolist(), known)[states], known
         features = check_features(X)
         _check_lengths(features.shape[0], len(states))
         self._check_classes(classes)
         by_class = target.class_weights(self.class_weight, classes, states)
         weight = target.example_weights(sample_weight, len(states), "example")
+        if by_class is not None:
+            weight = weight * by_class[states]
         problem = self._problem(
-            training_rows(self, features, ordered=not self._has_measure),
+            training_rows(self, features, ordered=known is None and not self._has_measure),
             states,
             len(classes),
             "hamming" if isinstance(self.loss, str) else target.cost_table(self.loss, classes),
-            weight if by_class is None else weight * by_class[states],
+            weight,
         )
-        self._train(problem, features)
-        remember_columns(self, X)
-        self.classes_ = classes
-        self._name_weights()
-        return self
+        return Prepared(problem, features, classes, float(weight.sum()), {})
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Best class of each example, (n,)."""

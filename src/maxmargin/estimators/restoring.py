@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from maxmargin.errors import ModelFileError
 from maxmargin.estimators.feature_space import block_width, is_linear, is_low_rank
@@ -19,6 +20,10 @@ from maxmargin.solvers.core.result import CERTIFICATES, Result, Status
 
 def restore_structured(estimator: Any, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
     """Set the attributes of an estimator of factor graphs."""
+    _restore_parts(estimator, header, arrays, result_of(header["certificate"], arrays))
+
+
+def _restore_parts(estimator: Any, header: dict[str, Any], arrays: dict[str, NDArray[Any]], result: Result) -> None:
     classes, p = _classes(header, arrays), size_of(header, "n_features", 1)
 
     if is_low_rank(estimator):
@@ -47,10 +52,29 @@ def restore_structured(estimator: Any, header: dict[str, Any], arrays: dict[str,
     estimator.temperature_ = float(header["temperature"])
     if not 0.0 < estimator.temperature_ < np.inf:
         raise ModelFileError(f"its temperature is {estimator.temperature_}; expected a finite number above 0.")
-    estimator.result_ = result_of(header["certificate"], arrays)
+    estimator.result_ = result
     if not is_linear(estimator):
         _restore_vectors(estimator, header["kernel"]["gamma"], arrays)
     estimator._name_weights()
+
+
+def fitted(estimator: Any, header: dict[str, Any], result: Result) -> Any:
+    """An estimator of linear features as if it had been fitted, with a result from elsewhere.
+
+    The header is that of a model file (saving.py), with the arrays ``classes`` and ``edges`` in it, and ``hashing`` for what makes
+    features.
+    """
+    given = dict(header)
+    arrays = {name: given.pop(name) for name in ("classes", "edges") if name in given}
+    hashing = given.pop("hashing", None)
+    _restore_parts(estimator, given, arrays | {"weights": result.weights}, result)
+    estimator.C_, estimator.validation_path_ = float(result.options["C"]), []
+    estimator.path_ = {estimator.C_: result}
+    if hashing is not None:
+        vectoriser = clone(hashing)
+        vectoriser.set_columns(None)
+        estimator._keep_vectoriser(vectoriser)
+    return estimator
 
 
 def _restore_basis(estimator: Any, kernel: dict[str, Any], arrays: dict[str, NDArray[Any]], p: int) -> None:

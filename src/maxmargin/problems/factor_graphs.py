@@ -345,6 +345,24 @@ class FactorGraphs:
             self._numbers[begin:end],
         )
 
+    def shard(self, begin: int, end: int) -> FactorGraphs:
+        """The same with the feature rows that these examples read, and no others: what another machine needs of them."""
+        made = self.slice(begin, end)
+        table = made.arrays.examples
+        for side in ("variable", "factor"):
+            features: Features = getattr(made, f"{side}_features")
+            if isinstance(features, KernelFeatures):
+                raise OptionError(
+                    "Examples whose features are known by a kernel alone cannot be cut into shards: a score needs all of their "
+                    "rows. Use n_basis, which makes features of a kernel."
+                )
+            reads = np.array([getattr(s, f"{side}_rows").max(initial=-1) + 1 for s in self.structures], np.int64)
+            first = table[f"{side}_row"][:-1]
+            low, high = int(first.min()), int((first + reads[made.structure_of]).max())
+            setattr(made, f"{side}_features", features.some_rows(low, max(high, low + 1)))
+            table[f"{side}_row"][:-1] = first - low
+        return made
+
     def without_losses(self) -> FactorGraphs:
         """The same batch with a task loss of 0."""
         a = self.arrays

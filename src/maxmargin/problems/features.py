@@ -196,6 +196,19 @@ class Features:
         made.arrays = FeatureArrays(*parts, a.squared_norms + 1.0, a.gram)
         return made
 
+    def some_rows(self, begin: int, end: int) -> Features:
+        """Rows begin to end - 1, as views of these."""
+        a, made = self.arrays, copy(self)
+        made.shape = (end - begin, self.shape[1])
+        norms = a.squared_norms[begin:end]
+        if self.sparse:
+            low, high = int(a.indptr[begin]), int(a.indptr[end])
+            indptr, data = a.indptr[begin : end + 1] - low, a.data[low:high] if len(a.data) else a.data
+            made.arrays = FeatureArrays(indptr, a.indices[low:high], data, a.dense, norms, a.gram)
+        else:
+            made.arrays = FeatureArrays(a.indptr, a.indices, a.data, a.dense[begin:end], norms, a.gram)
+        return made
+
     def column_ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The smallest and the largest value of each column of compressed rows, zeros that are not held included."""
         p, a = self.shape[1], self.arrays

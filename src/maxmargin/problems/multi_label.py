@@ -95,7 +95,7 @@ def label_edges(edges: str | ArrayLike, Y: NDArray[Any]) -> NDArray[np.int64]:
         if edges == "none":
             return np.empty((0, 2), np.int64)
         if edges == "tree":
-            return _mutual_information_tree(Y)
+            return mutual_information_tree(len(Y), pair_counts(Y))
         raise OptionError(f'edges={edges!r} is not known; use "full", "tree", "none" or a list of pairs of labels.')
     pairs = np.asarray(edges)
     if pairs.size == 0:
@@ -117,15 +117,20 @@ def label_edges(edges: str | ArrayLike, Y: NDArray[Any]) -> NDArray[np.int64]:
     return pairs
 
 
-def _mutual_information_tree(Y: NDArray[Any]) -> NDArray[np.int64]:
-    n_labels = Y.shape[1]
+def pair_counts(Y: NDArray[Any]) -> NDArray[np.float64]:
+    """How many rows of Y (n, L) have both of two labels, (L, L)."""
+    ones = Y.astype(np.float64)
+    return np.asarray(ones.T @ ones)
+
+
+def mutual_information_tree(n: int, pairs: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The spanning tree of greatest mutual information between labels, by the `pair_counts` of n rows."""
+    n_labels = len(pairs)
     if n_labels < 2:
         return np.empty((0, 2), np.int64)
     # Without rows all information is 0, and any tree is a best one.
-    n = max(len(Y), 1)
-    ones = Y.astype(np.float64)
-    p = ones.sum(axis=0) / n
-    joint = ones.T @ ones / n
+    n = max(n, 1)
+    p, joint = pairs.diagonal() / n, pairs / n
     information = np.zeros((n_labels, n_labels))
     for both, first, second in (
         (joint, p, p),

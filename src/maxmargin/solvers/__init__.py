@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from maxmargin.solvers.choice import choose_solver
+from maxmargin.solvers.core.checkpoint import Checkpoints
 from maxmargin.solvers.core.monitor import Callback, Monitor, Report, Silent
 from maxmargin.solvers.core.result import CERTIFICATES, Result, Status
 from maxmargin.solvers.cutting_planes.bundle import BundleMethod
@@ -43,6 +44,7 @@ __all__ = [
     "SOLVERS",
     "BundleMethod",
     "Callback",
+    "Checkpoints",
     "ExcessiveGap",
     "ExponentiatedGradient",
     "Extragradient",

@@ -3,15 +3,21 @@
 A checkpoint is that record in a model file (a zip of JSON and ``.npy``, no pickle), written atomically. It says what
 it is of (`RunKey`), so that training resumes only what it interrupted, and says what differs; k passes, a checkpoint, and k more
 give bit for bit what 2k passes give.
+
+The checkpoint before the last one stays beside it (`previous_of`), for the day when the disk has lost the last: there is a whole
+file at every moment, and one that is damaged is left alone with a warning.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import pickle
+import shutil
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -30,6 +36,53 @@ from maxmargin.problems.python_problem import PythonProblem
 State = TypeVar("State")
 
 
+#: Of the layout of checkpoints; others are refused.
+_VERSION = 2
+_SECONDS = 30.0
+
+
+class Checkpoints(os.PathLike[str]):
+    """Where a run keeps its state, and how often; a path alone is ``Checkpoints(path)``.
+
+    Parameters
+    ----------
+    path : path-like
+    seconds : float
+        Write it after so many seconds, at the end of a pass; and at the end of the run.
+    passes : int, optional
+        Write it after so many passes, too.
+    resume : bool
+        Refuse to begin afresh: the checkpoint must be there.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], seconds: float = _SECONDS, passes: int | None = None, resume: bool = False
+    ) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0.0 <= seconds <= 1e9:
+            raise OptionError(f"seconds={seconds!r} is not possible; it must be a number from 0 to 1e9.")
+        if passes is not None and (isinstance(passes, bool) or not isinstance(passes, int) or passes < 1):
+            raise OptionError(f"passes={passes!r} is not possible; it must be a whole number of at least 1, or None.")
+        self.path, self.seconds, self.passes, self.resume = os.fspath(path), float(seconds), passes, resume
+        if resume and not os.path.exists(self.path):
+            raise OptionError(f"There is no checkpoint {self.path!r} to resume from.")
+
+    @classmethod
+    def of(cls, given: str | os.PathLike[str]) -> Checkpoints:
+        """What was given, or a path with the rest as usual."""
+        return given if isinstance(given, Checkpoints) else cls(given)
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"Checkpoints({self.path!r}, {self.seconds:g}, {self.passes}, {self.resume})"
+
+
+def previous_of(path: str | os.PathLike[str]) -> str:
+    """Where the checkpoint before the last one is."""
+    return f"{os.fspath(path)}.previous"
+
+
 class RunKey(NamedTuple):
     """What a checkpoint is of."""
 
@@ -42,8 +95,7 @@ class RunKey(NamedTuple):
     @classmethod
     def of(cls, solver: str, problem: Any, options: Mapping[str, Any]) -> Self:
         """The key of a run."""
-        digest = str(_digest(_all_arrays(problem)).hexdigest())
-        return cls(solver, digest, {name: repr(value) for name, value in options.items()})
+        return cls(solver, digest_of(problem), {name: repr(value) for name, value in options.items()})
 
     def differences(self, other: RunKey) -> str:
         """What is not as in the other key, which is the one of the checkpoint; "" if they are the same."""
@@ -56,6 +108,11 @@ class RunKey(NamedTuple):
             if there != here:
                 found.append(f"{name} is {there} there and {here} here")
         return "; ".join(found)
+
+
+def digest_of(problem: Any) -> str:
+    """A digest of the problem's arrays."""
+    return str(_digest(_all_arrays(problem)).hexdigest())
 
 
 def data_key(problem: Any, weights: bool = True) -> int:
@@ -158,12 +215,56 @@ def save_state(path: str | os.PathLike[str], state: Any, key: RunKey) -> None:
             numbers[field.name] = value.hex() if isinstance(value, float) else value
     header = {
         "checkpoint": key.solver,
+        "checkpoint_version": _VERSION,
         "data": key.data,
         "options": key.options,
         "numbers": numbers,
         "digest": _content(numbers, arrays),
     }
+    _keep_previous(path)
     write_model(path, header, arrays)
+
+
+def _keep_previous(path: str | os.PathLike[str]) -> None:
+    """Give the checkpoint that is there a second name, in one step, before another takes its place."""
+    place = os.path.realpath(path)
+    if os.path.exists(place):
+        _link(place, previous_of(path))
+
+
+def _link(place: str, other: str) -> None:
+    """Make another name of a file, in one step."""
+    beside = f"{other}.tmp"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(beside)
+    try:
+        os.link(place, beside)
+    except OSError:
+        # Some file systems have no links.
+        shutil.copyfile(place, beside)
+    os.replace(beside, other)
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """The last checkpoint that can be read, with its place: the one before, if the last is damaged."""
+    place, kept = os.fspath(path), previous_of(path)
+    try:
+        header, arrays = read_model(place)
+        if header.get("checkpoint_version") == _VERSION and header.get("digest") != _content(header["numbers"], arrays):
+            raise ModelFileError(f"The checkpoint {place!r} was altered: its digest does not fit its content.")
+        return place, header, arrays
+    except (ModelFileError, OSError, KeyError) as error:
+        if not os.path.exists(kept):
+            raise
+        header, arrays = read_model(kept)
+        warnings.warn(
+            f"The checkpoint {place!r} cannot be read, and the one before it is taken: {error}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        # Or the damaged one would be kept as the one before the next.
+        _link(kept, place)
+        return kept, header, arrays
 
 
 def _content(numbers: Any, arrays: Mapping[str, Any]) -> str:
@@ -180,8 +281,8 @@ def _key_in(place: str, header: Mapping[str, Any]) -> RunKey:
     solver, data, options = (header.get(name) for name in ("checkpoint", "data", "options"))
     if not isinstance(solver, str):
         raise OptionError(f"The file {place!r} is no checkpoint; {advice}")
-    if "fingerprint" in header:
-        raise OptionError(f"The checkpoint {place!r} is of an earlier version of this library; {advice}")
+    if header.get("checkpoint_version") != _VERSION:
+        raise OptionError(f"The checkpoint {place!r} is of another version of this library; {advice}")
     if not isinstance(data, str) or not isinstance(options, dict):
         raise ModelFileError(f"The checkpoint {place!r} does not say which run it belongs to; {advice}")
     return RunKey(solver, data, options)
@@ -189,22 +290,22 @@ def _key_in(place: str, header: Mapping[str, Any]) -> RunKey:
 
 def option_in(path: str | os.PathLike[str], name: str) -> Any:
     """An option of the run that a checkpoint belongs to."""
-    place = os.fspath(path)
-    return _key_in(place, read_model(place)[0]).options.get(name)
+    place, header, _ = _read(path)
+    return _key_in(place, header).options.get(name)
 
 
 def load_state(path: str | os.PathLike[str], kind: type[State], key: RunKey) -> State:
     """Read a state written by `save_state` for the same solver, problem and options."""
-    header, arrays = read_model(path)
-    differences = key.differences(_key_in(os.fspath(path), header))
+    place, header, arrays = _read(path)
+    differences = key.differences(_key_in(place, header))
     if differences:
         raise OptionError(
-            f"The checkpoint {os.fspath(path)!r} belongs to another run: {differences}. Delete it to start afresh, or name "
+            f"The checkpoint {place!r} belongs to another run: {differences}. Delete it to start afresh, or name "
             "another file."
         )
     # What is in the arrays goes to kernels as it is.
     if header.get("digest") != _content(header.get("numbers"), arrays):
-        raise ModelFileError(f"The checkpoint {os.fspath(path)!r} was altered: its digest does not fit its content.")
+        raise ModelFileError(f"The checkpoint {place!r} was altered: its digest does not fit its content.")
     values: dict[str, Any] = {
         name: float.fromhex(value) if isinstance(value, str) else value for name, value in header["numbers"].items()
     }

@@ -15,7 +15,13 @@ from maxmargin.errors import OptionError
 from maxmargin.formats.atomic import check_writable
 from maxmargin.parallel.threads import Stopped, stopping
 from maxmargin.problems.factor_graphs import FactorGraphs
-from maxmargin.solvers.core.checkpoint import RunKey, data_key, load_state, structure_key
+from maxmargin.solvers.core.checkpoint import (
+    Checkpoints,
+    RunKey,
+    data_key,
+    load_state,
+    structure_key,
+)
 from maxmargin.solvers.core.interrupt import Interruptible
 from maxmargin.solvers.core.monitor import Monitor
 from maxmargin.solvers.core.result import Result, Status
@@ -23,8 +29,6 @@ from maxmargin.solvers.core.run import Run, State
 
 #: Seconds that the last check may take when the time is over.
 _GRACE = 1.0
-#: Seconds between two checkpoints, at least.
-_SAVE_EVERY = 30.0
 
 
 class Limits:
@@ -44,8 +48,9 @@ class Checkpoint:
     """The file that a run is saved to and resumed from, if there is to be one."""
 
     def __init__(self, run: Run[Any], path: str | os.PathLike[str] | None, options: Mapping[str, Any]) -> None:
-        self.run, self.path, self.saved = run, path, jit.clock()
+        self.run, self.path, self.saved, self.saved_pass = run, path, jit.clock(), 0
         if path is not None:
+            self.rule = Checkpoints.of(path)
             check_writable(path)
             self.key = RunKey.of(run.solver.name, run.problem, options)
 
@@ -53,20 +58,24 @@ class Checkpoint:
         """The state to resume from, or None."""
         if self.path is None or not os.path.exists(self.path):
             return None
-        found = load_state(self.path, self.run.state_type, self.key)
-        for name in found.on_device:
-            setattr(found, name, self.run.device.put(getattr(found, name)))
-        return found
+        now = load_state(self.path, self.run.state_type, self.key)
+        for name in now.on_device:
+            setattr(now, name, self.run.device.put(getattr(now, name)))
+        self.saved_pass = now.n_passes
+        return now
 
     def save(self, now: State) -> None:
         """Write the state."""
         if self.path is not None:
             self.run.save(now, self.path, self.key)
-            self.saved = jit.clock()
+            self.saved, self.saved_pass = jit.clock(), now.n_passes
 
     def save_if_due(self, now: State) -> None:
-        """Write the state if the last time is long ago."""
-        if jit.clock() - self.saved > _SAVE_EVERY:
+        """Write the state if the last time is long ago, or many passes."""
+        if self.path is None:
+            return
+        by_pass = self.rule.passes is not None and now.n_passes - self.saved_pass >= self.rule.passes
+        if by_pass or jit.clock() - self.saved > self.rule.seconds:
             self.save(now)
 
 

@@ -127,8 +127,9 @@ class Solver(ABC):
         n_jobs : int
             Threads; results do not depend on it.
         monitor : Monitor
-        checkpoint : path
-            File to write the state to from time to time, and to resume from if it is there.
+        checkpoint : path or Checkpoints
+            File to write the state to from time to time, and to resume from if it is there; `core.checkpoint.Checkpoints` says
+            how often.
         state : State
             State of an earlier run on a problem of the same shape, to start from; C may differ.
         """

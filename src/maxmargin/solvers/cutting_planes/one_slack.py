@@ -47,6 +47,7 @@ from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.cutting_planes.bundle import BundleState, HingeRun, check_rounds
 from maxmargin.solvers.oracles.compiled import TreeOracle
 from maxmargin.solvers.oracles.plane_search import Turn
+from maxmargin.solvers.oracles.sharded import check_no_cache
 from maxmargin.solvers.planes.arena import Arena
 from maxmargin.solvers.planes.mean_plane import MeanPlane
 
@@ -189,12 +190,15 @@ class OneSlackRun(HingeRun):
     def __init__(self, solver: OneSlack, problem: Any, lam: float, random_state: Any, threads: int) -> None:
         self.rescaling = solver.rescaling
         super().__init__(solver, problem, lam, random_state, threads)
-        on_device, graphs = self.device.name != "cpu", isinstance(problem, FactorGraphs) and self.device.name == "cpu"
-        within = on_device or (graphs and isinstance(self.oracle.oracle.compiled, TreeOracle) and solver.refresh == 1.0)
+        graphs = isinstance(problem, FactorGraphs) and self.device.name == "cpu"
+        within = graphs and isinstance(self.oracle.oracle.compiled, TreeOracle) and solver.refresh == 1.0
+        if not self.oracle.recalls:
+            check_no_cache(solver.cache)
+            within = True
         self.capacity = (0 if within else 10) if solver.cache == "auto" else int(solver.cache)
         self.oracle.keeps = self.capacity > 0
         #: Whether a round with the oracle takes hardly longer than one with the cache.
-        self.quick = on_device or (graphs and isinstance(self.oracle.oracle.engine, Trees))
+        self.quick = graphs and isinstance(self.oracle.oracle.engine, Trees)
         self.accept, self.recalls = _QUICK if self.quick else (_ACCEPT, _RECALLS)
 
     @property

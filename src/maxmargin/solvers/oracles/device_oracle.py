@@ -35,7 +35,7 @@ class DeviceOracle:
 
     certificate = "exact"
     #: A plane of all examples is all that is kept.
-    has_images, keeps, compiled, thorough = False, False, None, None
+    has_images, recalls, keeps, compiled, thorough = False, False, False, None, None
     shards: tuple[tuple[int, int], ...] = ()
 
     def __init__(self, problem: Any, device: str, inference: Any = "auto", loss_augmented: bool = True) -> None:

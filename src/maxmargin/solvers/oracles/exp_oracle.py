@@ -111,9 +111,13 @@ def exp_oracle_of(problem: Any, engine: str | Engine = "auto", loss_augmented: b
             f"A {type(problem).__name__} has no marginals (no exp-oracle), which this solver needs; "
             'use "bcfw", "frank-wolfe", "subgradient" or "perceptron", which ask for the most violated labeling alone.'
         )
+    found: ExpOracle
+    if getattr(problem, "takes_engine", False):
+        found = problem.exp_oracle(loss_augmented, engine)
+        return found
     if engine != "auto":
         raise OptionError(f"inference={engine!r} is for factor graphs; this problem has an exp-oracle of its own.")
-    found: ExpOracle = problem.exp_oracle(loss_augmented)
+    found = problem.exp_oracle(loss_augmented)
     return found
 
 

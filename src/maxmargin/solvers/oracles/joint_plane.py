@@ -76,6 +76,9 @@ class JointOracle:
     rescaling : "margin" or "slack"
     """
 
+    #: Whether planes of single examples can be kept.
+    recalls = True
+
     def __init__(self, problem: Any, engine: str | Engine = "auto", rescaling: str = "margin") -> None:
         self.oracle = self.oracle_of_examples(problem, engine, rescaling)
         self.certificate, self.name, self.reason = self.oracle.certificate, self.oracle.name, self.oracle.reason
@@ -354,6 +357,9 @@ def is_single(problem: FactorGraphs) -> bool:
 
 
 def joint_oracle(problem: Any, engine: str | Engine = "auto", rescaling: str = "margin") -> JointOracle:
-    """The joint oracle of a problem."""
+    """The joint oracle of a problem, which may have one of its own (sharded.py)."""
+    if hasattr(problem, "joint_oracle"):
+        own: JointOracle = problem.joint_oracle(engine, rescaling)
+        return own
     kind = GraphJointOracle if isinstance(problem, FactorGraphs) else JointOracle
     return kind(problem, engine, rescaling)
