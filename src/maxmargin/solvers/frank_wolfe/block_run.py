@@ -22,7 +22,7 @@ from maxmargin.errors import OptionError
 from maxmargin.parallel.threads import Stopped, map_shards, pause
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.statistics import row_grams
-from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
+from maxmargin.solvers.core.proximal import ProximalRun, ProximalState, between
 from maxmargin.solvers.core.sampling import draw_examples
 from maxmargin.solvers.frank_wolfe.visits import N_ORACLE, Rules
 from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Work, workspace
@@ -216,8 +216,7 @@ class BlockRun(ProximalRun[B]):
         # Made afresh, which ends the drift of running sums.
         share = self.lam / self.step_lam
         for w, r, centre in ((now.w_v, r_v, now.centre_v), (now.w_f, r_f, now.centre_f)):
-            np.multiply(centre, 1.0 - share, out=w)
-            w += np.multiply(r, share, out=self.spare(r))
+            between(centre, r, share, w)
         # What the oracle finds here the passes go on with, so it counts as theirs.
         asking = jit.clock()
         bounds = self.refresh_gaps(now, np.arange(self.problem.n_examples))
