@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
-from maxmargin.problems import chain_problem, graph_problem, multi_class_problem
-from maxmargin.problems.conditionals import conditional_scores, fit_temperature
+from maxmargin.problems import binary_problem, chain_problem, graph_problem, multi_class_problem
+from maxmargin.problems.conditionals import conditional_scores, fit_temperature, temperature_of
 from maxmargin.problems.factor_graphs import Scores
 
 
@@ -58,6 +60,42 @@ def test_a_known_temperature_is_found(temperature):
     problem = multi_class_problem(np.ones((len(p), 1)), draws, 4)
     scores = Scores((temperature * tables).ravel(), np.empty(0))
     assert fit_temperature(problem, scores) == pytest.approx(temperature, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_temperature_is_that_of_the_largest_pseudo_likelihood(seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(200, 3)), rng.integers(0, 4, 200)
+    problem = multi_class_problem(X, y, 4, sample_weight=rng.integers(0, 3, 200))
+    weights = 0.2 * rng.normal(size=problem.n_weights) + (np.eye(4)[y].T @ X).ravel() / rng.choice([0.5, 5.0, 20.0])
+
+    def loss(log_beta):
+        scores = np.exp(log_beta) * problem.scores(weights).variables.reshape(-1, 4)
+        return problem.arrays.weight @ (logsumexp(scores, axis=1) - scores[np.arange(200), y])
+
+    best = minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded", options={"xatol": 1e-6}).fun
+    assert loss(-np.log(temperature_of(problem, weights, 200))) <= best + 1e-6
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_scores_that_are_always_right_or_wrong_have_a_temperature(right):
+    y = np.arange(6) % 2
+    problem, typical = (
+        binary_problem(np.where((y == 1) == right, 1.0, -1.0)[:, None] * np.arange(1.0, 7.0)[:, None], y),
+        3.5,
+    )
+    found = temperature_of(problem, np.ones(1), 6)
+    assert found == pytest.approx(typical / 100.0 if right else typical * 100.0)
+
+
+@pytest.mark.parametrize("n", [1, 7, 50, 99, 300])
+def test_the_temperature_of_some_examples_is_that_of_a_smaller_problem(n):
+    rng = np.random.default_rng(n)
+    X, y = rng.normal(size=(100, 3)), rng.integers(0, 2, 100)
+    for problem in (multi_class_problem(X, y + rng.integers(0, 2, 100), 3), binary_problem(X, y)):
+        weights = rng.normal(size=problem.n_weights)
+        some = problem.take(np.arange(0, 100, -(-100 // n)))
+        assert temperature_of(problem, weights, n) == fit_temperature(some, some.scores(weights))
 
 
 def test_scores_that_say_nothing():

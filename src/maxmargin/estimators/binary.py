@@ -26,7 +26,7 @@ from maxmargin.estimators.feature_space import name_blocks
 from maxmargin.estimators.one_variable import OneVariableClassifier
 from maxmargin.measures import CountMeasure, MeasureProblem, PairMeasure, is_measure
 from maxmargin.problems import FactorGraphs, Features, binary_problem
-from maxmargin.problems.conditionals import fit_temperature
+from maxmargin.problems.conditionals import temperature_of
 
 #: The measures that error messages name; those with a number may have another.
 MEASURES = ("f1", "precision@10%", "recall@10%", "break-even", "roc-area")
@@ -147,8 +147,7 @@ class BinarySVM(OneVariableClassifier):
                     result.weights = result.weights.copy()
                     result.weights[-1] -= threshold(problem.scores(result.weights), problem.measure.n_predicted)
             graphs = binary_problem(problem.variable_features, problem.measure.kinds)
-            some = graphs.take(np.arange(0, graphs.n_examples, -(-graphs.n_examples // SOME)))
-            self.temperature_ = fit_temperature(some, some.scores(self.result_.weights))
+            self.temperature_ = temperature_of(graphs, self.result_.weights, SOME)
 
     def _name_weights(self) -> None:
         name_blocks(self, 1)

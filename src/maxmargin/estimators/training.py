@@ -6,7 +6,6 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from maxmargin import jit
@@ -14,7 +13,7 @@ from maxmargin.estimators.choosing import SOME, Choice, choose_C
 from maxmargin.estimators.parameters import is_real
 from maxmargin.inference import Engine
 from maxmargin.problems import FactorGraphs
-from maxmargin.problems.conditionals import fit_temperature
+from maxmargin.problems.conditionals import temperature_of
 from maxmargin.solvers.core.checkpoint import option_in
 from maxmargin.solvers.core.monitor import OnTheWay
 from maxmargin.solvers.core.result import Result, Status
@@ -71,9 +70,8 @@ def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine 
             estimator.temperature_ = 1.0
         elif choice.temperature is None:
             # As many variables are enough, if examples have many.
-            every = -(-max(problem.n_examples, len(problem.labels) // 8) // SOME)
-            some = problem if every == 1 else problem.take(np.arange(0, problem.n_examples, every))
-            estimator.temperature_ = fit_temperature(some, some.scores(estimator.result_.weights))
+            n = SOME * problem.n_examples // max(problem.n_examples, len(problem.labels) // 8)
+            estimator.temperature_ = temperature_of(problem, estimator.result_.weights, n)
 
 
 def warn_if_open(result: Result) -> None:

@@ -11,15 +11,20 @@ trained for a margin, and needs no inference. Structured factors, which have no 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
+from maxmargin.jit import inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
+from maxmargin.problems.layout import side_scores
 from maxmargin.problems.templates import TABLE
 
 #: Temperatures are looked for between the typical difference of scores times and divided by this.
 _RANGE = 100.0
+#: Share by which the last step changes the temperature, at most; and the most steps.
+_PRECISION, _STEPS = 1e-4, 100
 
 
 def conditional_scores(graphs: FactorGraphs, scores: Scores, labels: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -65,29 +70,91 @@ def fit_temperature(graphs: FactorGraphs, scores: Scores) -> float:
         With labels, of examples that the scores were not trained on.
     scores : Scores
     """
-    given = conditional_scores(graphs, scores, graphs.labels)
-    starts = graphs.state_starts()
+    starts = np.append(graphs.state_starts(), graphs.example_states[-1])
     weight = np.repeat(graphs.arrays.weight, np.diff(graphs.example_variables))
-    sizes = np.diff(np.append(starts, len(given)))
-    given -= np.repeat(given[starts + graphs.labels], sizes)
-    finite = given[np.isfinite(given) & (given != 0.0)]
-    typical = float(np.abs(finite).mean()) if len(finite) else 0.0
-    if typical == 0.0 or not weight.any():
+    return float(_fit(conditional_scores(graphs, scores, graphs.labels), starts, graphs.labels, weight, _RANGE))
+
+
+def temperature_of(graphs: FactorGraphs, weights: NDArray[np.float64], n_examples: int) -> float:
+    """The same for weights, by about so many of the examples, at equal distances."""
+    every = -(-graphs.n_examples // max(n_examples, 1))
+    if not graphs.of_single_variables or graphs.factor_templates or len(graphs.variable_templates) > 1:
+        some = graphs if every == 1 else graphs.take(np.arange(0, graphs.n_examples, every))
+        return fit_temperature(some, some.scores(weights))
+    labels, weight = graphs.labels[::every], graphs.arrays.weight[::every]
+    n, n_states = len(labels), len(graphs.arrays.variable_block)
+    given = np.empty(n * n_states)
+    _some_scores(graphs.batch, graphs.working_weights(weights)[0], every, given)
+    return float(_fit(given, np.arange(n + 1) * n_states, labels, weight, _RANGE))
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def _some_scores(batch: Any, w: Any, every: int, out: Any) -> None:
+    """Scores of the only variable of every so-many-th example."""
+    buffer, n_states = np.empty(batch.graphs.largest.buffer), len(batch.graphs.variable_block)
+    for k in range(len(out) // n_states):
+        side_scores(batch.variables, k * every, 0, w, buffer, out, k * n_states)
+
+
+@kernel
+def _fit(given: Any, starts: Any, labels: Any, weight: Any, widest: float) -> float:
+    """The temperature 1 / b at the minimum of f(b) = sum_i weight_i log sum_k exp b (s_i(k) - s_i(truth)), which is convex.
+
+    By Newton's method in an interval, or its middle where that leads out of it. The ends are tried where it points beyond them.
+    """
+    total, count = 0.0, 0
+    for i in range(len(labels)):
+        truth = given[starts[i] + labels[i]]
+        for k in range(starts[i], starts[i + 1]):
+            given[k] -= truth
+            if np.isfinite(given[k]) and given[k] != 0.0:
+                total += abs(given[k])
+                count += 1
+    if total == 0.0 or not weight.any():
         return 1.0
+    b = count / total
+    low, high = b / widest, b * widest
+    first, last = low, high
+    for _ in range(_STEPS):
+        slope, curvature = _slope(given, starts, weight, b)
+        if slope > 0.0:
+            high = b
+        else:
+            low = b
+        if (b == first and slope >= 0.0) or (b == last and slope <= 0.0):
+            break
+        moved = b - slope / curvature if curvature > 0.0 else first if slope > 0.0 else last
+        if moved <= first and low == first:
+            moved = first
+        elif moved >= last and high == last:
+            moved = last
+        elif not low < moved < high:
+            moved = np.sqrt(low * high)
+        done = abs(moved - b) <= _PRECISION * b
+        b = moved
+        if done:
+            break
+    return 1.0 / b
 
-    # Where all variables have as many states, rows of one state each are faster than runs of all states.
-    equal = bool((sizes == sizes[0]).all())
-    table = np.ascontiguousarray(given.reshape(len(sizes), -1).T) if equal else given
 
-    def loss(log_beta: float) -> float:
-        scaled = table * (np.exp(log_beta) / typical)
-        if equal:
-            top = scaled.max(axis=0)
-            return float(weight @ (top + np.log(np.exp(scaled - top).sum(axis=0))))
-        top = np.maximum.reduceat(scaled, starts)
-        total = np.add.reduceat(np.exp(scaled - np.repeat(top, sizes)), starts)
-        return float(weight @ (top + np.log(total)))
-
-    bound = float(np.log(_RANGE))
-    found = minimize_scalar(loss, bounds=(-bound, bound), method="bounded", options={"xatol": 1e-3})
-    return float(typical / np.exp(found.x))
+@inner
+def _slope(given: Any, starts: Any, weight: Any, b: float) -> tuple[float, float]:
+    """The first two derivatives of f."""
+    slope, curvature = 0.0, 0.0
+    for i in range(len(weight)):
+        top, mass, mean, square = 0.0, 0.0, 0.0, 0.0
+        for k in range(starts[i], starts[i + 1]):
+            top = max(top, given[k])
+        for k in range(starts[i], starts[i + 1]):
+            if given[k] > -np.inf:
+                share = np.exp(b * (given[k] - top))
+                mass += share
+                mean += share * given[k]
+                square += share * given[k] * given[k]
+        mean /= mass
+        slope += weight[i] * mean
+        curvature += weight[i] * (square / mass - mean * mean)
+    return slope, curvature

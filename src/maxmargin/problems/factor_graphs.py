@@ -26,7 +26,7 @@ contiguous there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,7 +127,7 @@ class FactorGraphs:
         local, sizes = flatten_structures(
             self.structures, self.variable_templates, self.factor_templates, plain_factors=factor_scores is None
         )
-        self.is_forest = all(self.structures[s].is_forest() for s in np.unique(chosen))
+        self.is_forest = all(self.structures[s].is_forest() for s in np.flatnonzero(np.bincount(chosen)))
         examples = _example_table(chosen, sizes)
         for side, rows, features, reads in (
             ("variable", variable_row, variable_features, sizes.variable_rows),
@@ -467,14 +467,21 @@ class FactorGraphs:
         a = self.arrays
         if self.zero_one:
             return np.ones(self.n_examples)
+        if self.of_single_variables and len(a.losses):
+            # A column at a time, which is fast if they are few.
+            return np.asarray(reduce(np.maximum, a.losses.reshape(self.n_examples, -1).T))
         worst = a.costs if len(a.costs) else np.maximum.reduceat(a.losses, self.state_starts())
         return np.asarray(np.add.reduceat(worst, self.example_variables[:-1]))
+
+    @property
+    def of_single_variables(self) -> bool:
+        """Whether all examples are of one structure, which is a variable."""
+        return len(self.structures) == 1 and len(self.structures[0].variable_templates) == 1
 
     def state_starts(self) -> NDArray[np.int64]:
         """For each variable, where its states begin in *states* coordinates (V,)."""
         a = self.arrays
-        if len(self.structures) == 1 and len(self.structures[0].variable_templates) == 1:
-            # One variable an example.
+        if self.of_single_variables:
             return self.example_states[:-1]
         n = np.diff(self.example_variables)
         first = a.structures.variables[self.structure_of] - self.example_variables[:-1]
@@ -526,7 +533,8 @@ def _n_blocks(templates: Sequence[Template]) -> int:
 def _example_table(structure_of: NDArray[np.int64], sizes: Sizes) -> Any:
     table = records(EXAMPLE, np.append(structure_of, 0))
     for name in _COORDINATES:
-        table[name] = offsets(getattr(sizes, name)[structure_of])
+        if getattr(sizes, name).any():
+            table[name] = offsets(getattr(sizes, name)[structure_of])
     return table
 
 

@@ -85,7 +85,7 @@ class Features:
                 data = np.empty(0, np.float32 if csr.data.dtype == np.float32 else np.float64)
             else:
                 data = as_floats(csr.data, name)
-            if data.size and not np.isfinite(data).all():
+            if data.size and not _all_finite(data):
                 at = int(np.flatnonzero(~np.isfinite(data))[0])
                 row = int(np.searchsorted(csr.indptr, at, side="right") - 1)
                 raise DataError(
@@ -177,7 +177,11 @@ class Features:
 
         Not by BLAS: its threads would wait for each other on a machine that has other work.
         """
-        return float(np.einsum("ij,ij->", one, other))
+        return float(np.einsum("ij,ij->", self.halves(one)[0], self.halves(other)[1]))
+
+    def halves(self, working: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Two views of weights as kernels have them; products of one's first and another's second are inner products."""
+        return working, working
 
     def with_constant(self) -> Features:
         """The same rows with a last column of ones; they are not checked again. CSR stays CSR, float32 stays float32."""
@@ -268,9 +272,9 @@ class KernelFeatures(Features):
         """A view (B, N) of the dual coefficients."""
         return working[self.shape[0] :].T
 
-    def inner(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-        """Scores of one weighed with the coefficients of the other."""
-        return float(np.einsum("ij,ij->", one[: self.shape[0]], other[self.shape[0] :]))
+    def halves(self, working: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Scores and coefficients: scores of one are weighed with the coefficients of the other."""
+        return working[: self.shape[0]], working[self.shape[0] :]
 
 
 class KernelBlocks(KernelFeatures):
@@ -444,8 +448,18 @@ def _ritz_values(gram: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _all_ones(values: NDArray[Any]) -> bool:
-    """Whether all numbers are 1, without a mask as long as they are."""
-    return values.dtype.kind in "biuf" and all((values[k : k + _MASK] == 1).all() for k in range(0, len(values), _MASK))
+    """Whether all numbers are 1, without a mask as long as they are, or any where the first says that they are not."""
+    return (
+        values.dtype.kind in "biuf"
+        and (len(values) == 0 or bool(values[0] == 1))
+        and all((values[k : k + _MASK] == 1).all() for k in range(0, len(values), _MASK))
+    )
+
+
+def _all_finite(values: NDArray[Any]) -> bool:
+    """Whether all numbers are finite: so they are if their sum is, which needs no mask."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
 
 
 def _compressed(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any]) -> FeatureArrays:
@@ -492,11 +506,11 @@ def _append_ones(indptr: Any, indices: Any, data: Any, column: int, new_indices:
     for row in range(len(indptr) - 1):
         for q in range(indptr[row], indptr[row + 1]):
             new_indices[q + row] = indices[q]
-            if len(data) > 0:
-                new_data[q + row] = data[q]
         new_indices[indptr[row + 1] + row] = column
-        if len(data) > 0:
-            new_data[indptr[row + 1] + row] = 1.0
+    for row in range(len(indptr) - 1 if len(data) > 0 else 0):
+        for q in range(indptr[row], indptr[row + 1]):
+            new_data[q + row] = data[q]
+        new_data[indptr[row + 1] + row] = 1.0
 
 
 @kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -177,6 +178,21 @@ def test_threads_do_not_change_the_bits():
     one, two = (BCFW(averaging=True).solve(problem, 10.0, tol=1e-4, n_jobs=n, max_passes=30) for n in (1, 2))
     np.testing.assert_array_equal(one.weights, two.weights)
     np.testing.assert_array_equal(one.history["gap"], two.history["gap"])
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_checks_of_many_short_examples_and_a_long_one_need_little_room(jobs):
+    rng = np.random.default_rng(0)
+    lengths = [400, *[3] * 3999]
+    X, y = [rng.normal(size=(n, 2)) for n in lengths], [rng.integers(0, 10, n) for n in lengths]
+    problem = chain_problem(X, y, 10)
+    BCFW().solve(problem, 1.0, max_passes=1, n_jobs=jobs)
+    tracemalloc.start()
+    BCFW().solve(problem, 1.0, max_passes=1, n_jobs=jobs)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # Room for 4000 planes of the long example is 390 MB.
+    assert peak < 2e8, peak
 
 
 @pytest.mark.parametrize("solver", [BCFW(), BCFW.plain()], ids=["default", "plain"])

@@ -140,11 +140,13 @@ def data_key(problem: Any, weights: bool = True) -> int:
 def structure_key(problem: FactorGraphs) -> int:
     """A number for the graphs, templates and constraints, whatever the features, labels, losses and weights are."""
     a = problem.arrays
-    data = ("weight", "labels", "losses", "costs", "variable_scores", "factor_scores", "largest")
+    data = ("examples", "weight", "labels", "losses", "costs", "variable_scores", "factor_scores", "largest")
 
     def arrays() -> Iterable[NDArray[Any]]:
         forbidden = (a.variable_scores == -np.inf, a.factor_scores == -np.inf)
-        return (*(getattr(a, name) for name in a._fields if name not in data), *forbidden)
+        # The other columns follow from these.
+        examples = (a.examples[name] for name in ("structure", "variable_row", "factor_row"))
+        return (*(getattr(a, name) for name in a._fields if name not in data), *examples, *forbidden)
 
     return _once(problem, ("structure",), arrays)
 

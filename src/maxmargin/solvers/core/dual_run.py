@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.jit import kernel, reordering
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.core.run import Run, State
 
@@ -43,13 +44,6 @@ class DualRun(Run[D]):
     """A run that moves the best dual point towards each new one."""
 
     problem: FactorGraphs
-    _spare: NDArray[np.float64] | None = None
-
-    def spare(self, like: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Room of the shape of some weights, the same at every call: fresh memory costs more than what is done in it."""
-        if self._spare is None or self._spare.shape != like.shape:
-            self._spare = np.empty(like.shape)
-        return self._spare
 
     def raise_dual(self, now: D, linear: float, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> None:
         """Move the best dual point towards the new one as far as f grows.
@@ -57,19 +51,18 @@ class DualRun(Run[D]):
         Both are feasible, so everything between them is, and f(mu) = linear - lam/2 |w(mu)|^2 is known from the two
         ends. The first end is the truth, where both parts are 0: the bound is never below 0.
         """
-        d_v, d_f = np.subtract(r_v, now.dual_v, out=self.spare(r_v)), r_f - now.dual_f
-        inner = self.problem.inner
-        slope = linear - now.dual_linear - self.lam * inner((now.dual_v, now.dual_f), (d_v, d_f))
-        curvature = self.lam * inner((d_v, d_f), (d_v, d_f))
-        if slope <= 0.0:
-            step = 0.0
-        else:
+        pairs = (now.dual_v, r_v, self.problem.variable_features), (now.dual_f, r_f, self.problem.factor_features)
+        along, square = 0.0, 0.0
+        for dual, r, features in pairs:
+            more, more_square = products_towards(*features.halves(dual), *features.halves(r))
+            along += more
+            square += more_square
+        slope, curvature = linear - now.dual_linear - self.lam * along, self.lam * square
+        if slope > 0.0:
             step = min(1.0, slope / curvature) if curvature > 0.0 else 1.0
-        d_v *= step
-        d_f *= step
-        now.dual_v += d_v
-        now.dual_f += d_f
-        now.dual_linear += step * (linear - now.dual_linear)
+            for dual, r, _ in pairs:
+                move_towards(dual, r, step)
+            now.dual_linear += step * (linear - now.dual_linear)
         now.dual = max(now.dual, now.dual_linear - self.regulariser(now.dual_v, now.dual_f))
 
     def regulariser(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:
@@ -79,3 +72,37 @@ class DualRun(Run[D]):
     def mean(self, values: NDArray[np.float64]) -> float:
         """Weighted mean over examples."""
         return float((self.problem.arrays.weight * values).sum()) / len(values)
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+#
+# Weights of text have millions of entries, which take longer to read than to multiply: each of these reads them once.
+
+
+@kernel
+def products_towards(dual: Any, dual_other: Any, r: Any, r_other: Any) -> tuple[float, float]:
+    """The inner products of dual with r - dual, and of that with itself; see `Features.halves`."""
+    along, square = 0.0, 0.0
+    for row in range(len(dual)):
+        more, more_square = _row_towards(dual[row], dual_other[row], r[row], r_other[row])
+        along += more
+        square += more_square
+    return along, square
+
+
+@reordering
+def _row_towards(dual: Any, dual_other: Any, r: Any, r_other: Any) -> tuple[float, float]:
+    along, square = 0.0, 0.0
+    for k in range(len(dual)):
+        away = r_other[k] - dual_other[k]
+        along += dual[k] * away
+        square += (r[k] - dual[k]) * away
+    return along, square
+
+
+@kernel
+def move_towards(dual: Any, r: Any, step: float) -> None:
+    """Dual += step (r - dual)."""
+    for row in range(len(dual)):
+        for k in range(dual.shape[1]):
+            dual[row, k] += step * (r[row, k] - dual[row, k])

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.jit import kernel, reordering
 from maxmargin.solvers.core.dual_run import DualRun, DualState
 
 
@@ -46,21 +47,57 @@ class ProximalRun(DualRun[P]):
     def move_centre(self, now: P) -> None:
         """Nesterov's step: c <- w + beta (w - last w); started anew when it points against the way the weights go."""
         share = self.lam / self.step_lam
-        against = self.problem.inner(
-            (now.centre_v - now.w_v, now.centre_f - now.w_f), (now.w_v - now.last_v, now.w_f - now.last_f)
+        sides = (
+            (now.w_v, now.centre_v, now.last_v, self.problem.variable_features),
+            (now.w_f, now.centre_f, now.last_f, self.problem.factor_features),
         )
+        against = 0.0
+        for w, centre, last, features in sides:
+            (w_one, w_other), (centre_one, _), (_, last_other) = map(features.halves, (w, centre, last))
+            against += product_of_ways(centre_one, w_one, w_other, last_other)
         if against > 0.0:
             now.momentum = 1.0
         following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * now.momentum**2))
         beta = min((now.momentum - 1.0) / following, (1.0 - math.sqrt(share)) / (1.0 + math.sqrt(share)))
         now.momentum = following
-        for w, centre, last in ((now.w_v, now.centre_v, now.last_v), (now.w_f, now.centre_f, now.last_f)):
-            # moved = w + beta (w - last), and w += (1 - share) (moved - centre), without more room for either.
-            moved = np.subtract(w, last, out=self.spare(w))
-            moved *= beta
-            moved += w
-            last[:] = w
-            np.subtract(moved, centre, out=centre)
-            centre *= 1.0 - share
-            w += centre
-            centre[:] = moved
+        for w, centre, last, _ in sides:
+            move(w, centre, last, beta, share)
+
+
+# ------------------------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def product_of_ways(centre: Any, w: Any, w_other: Any, last: Any) -> float:
+    """The inner product of centre - w and w - last; see `Features.halves`."""
+    total = 0.0
+    for row in range(len(w)):
+        total += _row_of_ways(centre[row], w[row], w_other[row], last[row])
+    return total
+
+
+@reordering
+def _row_of_ways(centre: Any, w: Any, w_other: Any, last: Any) -> float:
+    total = 0.0
+    for k in range(len(w)):
+        total += (centre[k] - w[k]) * (w_other[k] - last[k])
+    return total
+
+
+@kernel
+def move(w: Any, centre: Any, last: Any, beta: float, share: float) -> None:
+    """The centre moves to w + beta (w - last), and w by 1 - share of its way."""
+    for row in range(len(w)):
+        for k in range(w.shape[1]):
+            moved = beta * (w[row, k] - last[row, k]) + w[row, k]
+            last[row, k] = w[row, k]
+            w[row, k] += (1.0 - share) * (moved - centre[row, k])
+            centre[row, k] = moved
+
+
+@kernel
+def between(centre: Any, r: Any, share: float, out: Any) -> None:
+    """Out = (1 - share) centre + share r."""
+    for row in range(len(out)):
+        for k in range(out.shape[1]):
+            out[row, k] = (1.0 - share) * centre[row, k] + share * r[row, k]

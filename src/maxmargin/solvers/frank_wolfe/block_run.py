@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from maxmargin import jit
 from maxmargin.errors import OptionError
-from maxmargin.parallel.threads import Stopped, map_shards
+from maxmargin.parallel.threads import Stopped, map_shards, pause
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.statistics import row_grams
-from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
+from maxmargin.solvers.core.proximal import ProximalRun, ProximalState, between
 from maxmargin.solvers.core.sampling import draw_examples
 from maxmargin.solvers.frank_wolfe.visits import N_ORACLE, Rules
 from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Work, workspace
@@ -40,8 +40,8 @@ _PIECE, _BATCHES = 20_000_000, 24
 #: Share of the gap that lies between the labelings found and their bounds above which the oracle is asked for its best, and above
 #: which the run is over, if in so many passes, at least, the gap does not become so many times what it was.
 _LEFT_OPEN, _PATIENCE, _SLOW = (0.3, 0.8), 20, 0.9
-#: Entries of the planes that a check finds at a time.
-_SHARD_ENTRIES = 1 << 22
+#: Entries for which there is room at a time in a thread that asks for a check: 6 MB, for it is not given back to the system.
+_SHARD_ENTRIES = 1 << 19
 
 
 @dataclass
@@ -216,8 +216,7 @@ class BlockRun(ProximalRun[B]):
         # Made afresh, which ends the drift of running sums.
         share = self.lam / self.step_lam
         for w, r, centre in ((now.w_v, r_v, now.centre_v), (now.w_f, r_f, now.centre_f)):
-            np.multiply(centre, 1.0 - share, out=w)
-            w += np.multiply(r, share, out=self.spare(r))
+            between(centre, r, share, w)
         # What the oracle finds here the passes go on with, so it counts as theirs.
         asking = jit.clock()
         bounds = self.refresh_gaps(now, np.arange(self.problem.n_examples))
@@ -267,6 +266,12 @@ class BlockRun(ProximalRun[B]):
         size = max(1, min(-(-n // 16), int(_SHARD_ENTRIES / (2 * self.half + 1))))
         shards = [(first, min(first + size, n)) for first in range(0, n, size)]
         bounds = np.empty(n) if self.oracle.bounds else None
+        if self.threads <= 1 and self.oracle.compiled is not None:
+            # The planes are found where they are kept, by one projection of the weights, not two.
+            for begin, end in shards:
+                pause()
+                self.visit_with(self.oracle.compiled, now, examples[begin:end], self.resting, counts)
+            shards = []
         for k in range(0, len(shards), 16):
             found = map_shards(
                 lambda begin, end: self.oracle.answer(now.w_v, now.w_f, examples[begin:end]),
@@ -278,6 +283,8 @@ class BlockRun(ProximalRun[B]):
                 self.visit_with(self.oracle.with_given(planes), now, examples[begin:end], self.resting, counts)
                 if bounds is not None:
                     bounds[begin:end] = above
+            # Their room is for the next ones.
+            del found, planes
         self.count(now, counts)
         return bounds
 

@@ -96,9 +96,14 @@ class PlaneRun(BlockRun[PlaneState]):
 
     def dual_point(self, now: PlaneState) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """The linear part of f at the planes' masses, and their weights."""
-        r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
+        r_v, r_f = self.dual_weights
         total = weights_of_planes(self.problem.batch, now.store, 1.0 / (self.lam * self.problem.n_examples), r_v, r_f)
         return float(total) / self.problem.n_examples, r_v, r_f
+
+    @cached_property
+    def dual_weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Room for w(alpha), kept from check to check: fresh memory costs more than what is written to it."""
+        return self.problem.working_weights()
 
     def visits(self, now: PlaneState, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
         """A pass that may ask the oracle, and cached passes for as long as they gain more for their cost."""

@@ -49,8 +49,9 @@ from maxmargin.solvers.soft.single import (
 #: than two states; at most so many times. (Letters, C / n = 0.1: 11 visits an example, 20 without the second factor. Reuters,
 #: C / n = 10: 11 visits; beyond 6 times lam, the centre overshoots, and 15 are needed.)
 _MANY_STATES, _STRONGEST = 3.3, 9.0
-#: Passes between two moves of the centre, and before the first check, unless one is due.
-_CENTRE_PASSES, _FIRST_CHECK = 3, 6
+#: Passes between two moves of the centre; and before the first check, unless one is due, without a centre and with one, when the
+#: first gaps are far from the last.
+_CENTRE_PASSES, _FIRST_CHECK, _FIRST_WITH_CENTRE = 3, 6, 12
 #: A check is due when the gap that passes see is this share of the last check's.
 _DROP = 0.1
 #: Of tol, what the passes must see to call for a check: at first, by how much less after such a check failed, and at least.
@@ -67,7 +68,6 @@ class SingleState(ProximalState):
     """All that a run needs to go on."""
 
     point: Singles
-    next_check: int = field(default=_FIRST_CHECK, kw_only=True)
     #: The gap at the weights of the last check; see `_TRUST` and `_LEAVE_OUT`.
     last_gap: float = field(default=0.0, kw_only=True)
     trust: float = field(default=_TRUST, kw_only=True)
@@ -92,10 +92,10 @@ class SingleRun(ProximalRun[SingleState]):
         super().__init__(solver, problem, lam, random_state, threads)
         self.batch = problem.batch
         norms = self.batch.variables.features.squared_norms
-        losses = problem.arrays.losses.reshape(problem.n_examples, -1)
-        condition = float(norms.mean()) / (lam * problem.n_examples * max(float(losses.max(axis=1).mean()), 1e-12))
+        loss = max(float(problem.worst_losses().mean()), 1e-12)
+        condition = float(norms.mean()) / (lam * problem.n_examples * loss)
         # lam + kappa.
-        strength = math.sqrt(condition) * (1.0 if losses.shape[1] == 2 else _MANY_STATES)
+        strength = math.sqrt(condition) * (1.0 if len(problem.arrays.variable_block) == 2 else _MANY_STATES)
         self.step_lam = lam * min(max(1.0, strength), _STRONGEST)
         # Smoothed masses are never settled.
         self.leaves_out = solver.sampling == "gap" and solver.smoothing == 0.0
@@ -116,7 +116,10 @@ class SingleRun(ProximalRun[SingleState]):
     def begin(self, earlier: SingleState | None) -> SingleState:
         """Every mass at the truth, w = 0; or the masses of an earlier run."""
         p = self.problem
-        now = SingleState(**ProximalState.zeros(p), point=Singles.at_truth(p, self.seed), lam=self.lam)
+        first = _FIRST_WITH_CENTRE if self.step_lam > self.lam else _FIRST_CHECK
+        now = SingleState(
+            **ProximalState.zeros(p), point=Singles.at_truth(p, self.seed), lam=self.lam, next_check=first
+        )
         if earlier is None:
             # Compiled before the clock starts: called with nothing to do.
             visit_singles(self.batch, now.w_v, now.point, self.rules, 0, 1, 0.0)
