@@ -366,7 +366,7 @@ class ChainSVM(StructuredPredictor):
         return [(f"x{k}" if names is None else str(names[k]), float(weights[k])) for k in best]
 
     def score(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> float:
-        """Fraction of the tags that are predicted right; with `sample_weight`, a sequence's tags count that much.
+        """Fraction of the tags that are predicted right; a tag that was not seen in training never is.
 
         Parameters
         ----------
@@ -379,7 +379,8 @@ class ChainSVM(StructuredPredictor):
         """
         problem, found = self._predict(X)
         lengths = np.diff(problem.example_variables)
-        truth = _known_states(*_check_tags(y, lengths), lengths, self.classes_)
+        place, tags = _check_tags(y, lengths)
+        truth = target.states_of(tags, self.classes_)[place]
         counts = np.repeat(target.score_weights(sample_weight, len(lengths), "sequence"), lengths)
         return float(np.average(found.labels == truth, weights=counts))
 
@@ -574,18 +575,6 @@ def _check_tags(y: Any, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int32], 
             m, t = _locate(int((place == k).argmax()), lengths)
             raise DataError(f"y[{m}][{t}] is {tag}; every position needs a tag.")
     return place, tags
-
-
-def _known_states(
-    place: NDArray[np.int32], tags: list[Any], lengths: NDArray[np.int64], classes: NDArray[Any]
-) -> NDArray[np.int32]:
-    """States of all positions, one sequence after the other."""
-    states: NDArray[np.int32] = target.states_of(tags, classes)[place]
-    if (states < 0).any():
-        at = int((states < 0).argmax())
-        m, t = _locate(at, lengths)
-        raise DataError(f"y[{m}][{t}] is {tags[place[at]]!r}, a tag that was not seen in training.")
-    return states
 
 
 def _locate(position: int, lengths: NDArray[np.int64]) -> tuple[int, int]:
