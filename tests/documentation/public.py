@@ -48,8 +48,8 @@ MODULES = {
     "maxmargin.problems.losses": ("variable_losses",),
     "maxmargin.problems.python_problem": ("Model", "OracleError"),
     "maxmargin.reporting.chunks": ("ChunkScore", "ChunkScores", "chunk_scores"),
-    "maxmargin.reporting.plots": ("plot_convergence", "plot_path"),
-    "maxmargin.reporting.tree_plot": ("plot_tree", "tree_svg"),
+    "maxmargin.reporting.prediction_plots": ("RiskCoverage",),
+    "maxmargin.reporting.tree_plot": ("tree_svg",),
     "maxmargin.solvers.core.run": ("Run", "State"),
     "maxmargin.solvers.core.solver": ("Solver",),
 }
