@@ -21,7 +21,14 @@ PACKAGES = (
 )
 #: Public names of other modules: what pages use, and what extensions derive from.
 MODULES = {
-    "maxmargin.errors": ("DataError", "MaxMarginError", "ModelFileError", "OptionError", "TooLargeError"),
+    "maxmargin.errors": (
+        "DataError",
+        "MaxMarginError",
+        "ModelFileError",
+        "OptionError",
+        "TooLargeError",
+        "WrongTypeError",
+    ),
     "maxmargin.experiments.experiment": (
         "Experiment",
         "Line",
