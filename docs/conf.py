@@ -1,7 +1,7 @@
 """The site: ``sphinx-build -W --keep-going docs docs/_build/html``.
 
 Pages are the Markdown files beside this one. What is made from other files lies in ``docs/generated``: the reference of every
-public name, the gallery, and copies of the repository's own pages (CONTRIBUTING, CHANGELOG, the README of the benchmarks).
+public name, the gallery, and copies of pages of the repository (CONTRIBUTING, CHANGELOG, the README of the benchmarks and others).
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 COPIES = {
     ROOT / "CONTRIBUTING.md": "contributing.md",
     ROOT / "CHANGELOG.md": "changelog.md",
+    ROOT / "SECURITY.md": "security.md",
+    ROOT / "CODE_OF_CONDUCT.md": "conduct.md",
     ROOT / "benchmarks" / "README.md": "benchmarks.md",
 }
 

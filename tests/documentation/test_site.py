@@ -13,9 +13,9 @@ from documentation.public import public_names
 
 DOCS = ROOT / "docs"
 PAGES = [path for path in sorted(DOCS.rglob("*.md")) if not {"_build", "generated"} & set(path.parts)]
-OTHERS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
+OTHERS = [*sorted(ROOT.glob("*.md")), ROOT / "benchmarks" / "README.md"]
 #: Made by Sphinx, from other files.
-MADE = {"generated/gallery/index", "generated/benchmarks", "generated/contributing", "generated/changelog"}
+MADE = {"generated/gallery/index"}
 GALLERY = sorted((DOCS / "gallery").glob("plot_*.py"))
 
 
@@ -71,6 +71,16 @@ def test_the_table_of_solvers_in_the_guide_has_names_that_exist():
     named = set(re.findall(r'`"([a-z-]+)"', table)) - {"auto"}
     assert named
     assert named <= set(SOLVERS)
+
+
+def test_the_workflow_has_the_versions_that_the_package_says_it_supports():
+    package = (ROOT / "pyproject.toml").read_text(encoding="utf8")
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf8")
+    needed = re.search(r"^dependencies = \[(.*?)^\]", package, re.DOTALL | re.MULTILINE)[1]
+    assert re.findall(r'"([\w-]+)>=([\d.]+)"', needed) == re.findall(r"'([\w-]+)==([\d.]+)\.\*'", workflow)
+    pythons = re.findall(r"Python :: (3\.\d+)", package)
+    assert re.findall(r'"(3\.\d+)"', re.search(r"python: \[(.*)\]", workflow)[1]) == pythons
+    assert f'requires-python = ">={pythons[0]}"' in package
 
 
 @pytest.mark.parametrize("path", GALLERY, ids=lambda path: path.stem)
