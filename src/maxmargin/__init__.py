@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from maxmargin.estimators.structured import StructuredSVM
     from maxmargin.features.text import TextFeatures
     from maxmargin.problems.python_problem import PythonProblem
+    from maxmargin.reporting.model_plots import plot_interactions, plot_transitions
     from maxmargin.reporting.plots import plot_convergence, plot_path
+    from maxmargin.reporting.prediction_plots import plot_risk_coverage, plot_segmentation, risk_coverage
     from maxmargin.reporting.tree_plot import plot_tree
     from maxmargin.solvers.path import path
 
@@ -77,10 +79,15 @@ __all__ = [
     "measures",
     "path",
     "plot_convergence",
+    "plot_interactions",
     "plot_path",
+    "plot_risk_coverage",
+    "plot_segmentation",
+    "plot_transitions",
     "plot_tree",
     "problems",
     "reporting",
+    "risk_coverage",
     "solvers",
 ]
 
@@ -112,8 +119,13 @@ _HOMES = {
     "load": "estimators.loading",
     "path": "solvers.path",
     "plot_convergence": "reporting.plots",
+    "plot_interactions": "reporting.model_plots",
     "plot_path": "reporting.plots",
+    "plot_risk_coverage": "reporting.prediction_plots",
+    "plot_segmentation": "reporting.prediction_plots",
+    "plot_transitions": "reporting.model_plots",
     "plot_tree": "reporting.tree_plot",
+    "risk_coverage": "reporting.prediction_plots",
 }
 
 

@@ -36,6 +36,10 @@ class DataError(MaxMarginError, ValueError):
     """The examples are not what the model expects: wrong shape, NaN, unknown label, unreadable file."""
 
 
+class WrongTypeError(DataError, TypeError):
+    """An object that is no number stands where a number should be; it is a TypeError, too, as scikit-learn has it."""
+
+
 class OptionError(MaxMarginError, ValueError):
     """A parameter has a value that it cannot have."""
 

@@ -43,12 +43,15 @@ def columns(y):
     return np.column_stack([column == distinct[0], column == distinct[-1]])
 
 
-STOPS = "training stops at a tolerance, so two ways to the same optimum differ by more than rounding"
+WEIGHTS = (
+    "cv, which the check sets to a list of splits, is a number of folds here; and training stops at a gap, so that weights are "
+    "known to its root: at a gap of 1e-10 probabilities differ by 5e-6, where the check allows 1e-7; gamma of kernels is the "
+    "scale of all rows, whatever their weights (test_weights_count_like_repeated_rows)"
+)
 TWO = "predictions have the two columns that the wrapper made out of one; test_multi_label.py covers sparse features"
 EXPECTED = {
-    "check_sample_weight_equivalence_on_dense_data": STOPS,
-    "check_sample_weight_equivalence_on_sparse_data": STOPS,
-    "check_dtype_object": "an object that is no number is a DataError, not a TypeError",
+    "check_sample_weight_equivalence_on_dense_data": WEIGHTS,
+    "check_sample_weight_equivalence_on_sparse_data": WEIGHTS,
 }
 EXPECTED_OF_COLUMNS = EXPECTED | {"check_estimator_sparse_array": TWO, "check_estimator_sparse_matrix": TWO}
 
@@ -65,6 +68,28 @@ EXPECTED_OF_COLUMNS = EXPECTED | {"check_estimator_sparse_array": TWO, "check_es
 )
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel"), [(mm.BinarySVM, "linear"), (mm.MultiClassSVM, "linear"), (mm.BinarySVM, "rbf")]
+)
+def test_weights_count_like_repeated_rows(kind, kernel):
+    """What scikit-learn's check of sample weights asks, at the precision that a gap allows."""
+    rng = np.random.default_rng(0)
+    X, y, weight = rng.normal(size=(30, 4)), rng.integers(0, 2, 30), rng.integers(0, 4, 30)
+    # The scale that gamma would be chosen by is that of all rows, whatever their weights.
+    model = kind(C=1.0, tol=1e-10, max_passes=20000, kernel=kernel, gamma=0.3)
+    weighted = clone(model).fit(X, y, sample_weight=weight).decision_function(X)
+    repeated = clone(model).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight)).decision_function(X)
+    np.testing.assert_allclose(weighted, repeated, atol=2e-5)
+
+
+def test_an_object_among_numbers_is_a_type_error():
+    X = np.array([[{"a": 1}, 1.0], [1.0, 2.0]], object)
+    with pytest.raises(mm.errors.WrongTypeError, match="X holds values that are not real numbers"):
+        mm.BinarySVM(C=1.0).fit(X, [0, 1])
+    assert issubclass(mm.errors.WrongTypeError, TypeError)
+    assert issubclass(mm.errors.WrongTypeError, mm.errors.DataError)
 
 
 @pytest.mark.parametrize("kind", [mm.BinarySVM, mm.MultiClassSVM, mm.MultiLabelSVM, mm.ChainSVM, mm.GraphSVM])

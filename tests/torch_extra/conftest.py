@@ -19,7 +19,6 @@ if importlib.util.find_spec("torch") is None:
         "test_graphs.py",
         "test_layers.py",
         "test_bad_input.py",
-        "test_page.py",
     ]
 
 

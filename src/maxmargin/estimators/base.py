@@ -60,7 +60,7 @@ class StructuredEstimator(BaseEstimator):
     ----------
     C : float, list of float or "auto"
         Strength of the loss against the regulariser: lam = 1/C in ``lam/2 |w|^2 + mean hinge``, so ``C = n * c`` for scikit-learn's
-        ``c``, and SVM-struct's own C. "auto" chooses it by the task loss on held-out examples (`maxmargin.estimators.choosing`),
+        ``c``, and SVM-struct's own C. "auto" chooses it by the task loss on held-out examples,
         and of a list that value is taken whose held-out loss is least.
     solver : str or solver
         "auto", a name in `maxmargin.solvers.SOLVERS`, or a solver with options of its own.
@@ -71,7 +71,7 @@ class StructuredEstimator(BaseEstimator):
     loss : "hamming", "fraction", "count", "zero-one" or array
         Task loss of a wrong variable: the same for all, so that the mean loss is the fraction of all variables that are wrong; one
         over the number of variables of its example, so that every example counts the same; 1; or a table of costs. "zero-one" is 1
-        for every labeling but the truth, on graphs without cycles (`maxmargin.solvers.oracles.zero_one`).
+        for every labeling but the truth, on graphs without cycles.
     tol : float
         Certified gap at which training stops, in units of the task loss.
     max_passes : int
@@ -95,21 +95,22 @@ class StructuredEstimator(BaseEstimator):
         Train for these values too, from small to large, each from the one before; ``path_`` has their results. The model
         is that of C.
     kernel : "linear", "rbf", "poly", "precomputed" or callable
-        Inner products of feature rows (see `maxmargin.estimators.feature_space`); a callable takes two matrices. Weights of
-        factors are always linear.
+        Inner products of feature rows; a callable takes two matrices and returns theirs. Weights of factors are always linear.
     gamma : "scale" or float
-        Of "rbf" and "poly"; "scale" is 1 / (p * X.var()).
-    degree : int, coef0 : float
-        Of "poly".
+        Of the kernels "rbf" and "poly"; "scale" is 1 / (p * X.var()).
+    degree : int
+        Of the kernel "poly".
+    coef0 : float
+        Of the kernel "poly".
     n_basis : int, optional
-        Approximate the kernel by so many basis functions (see `maxmargin.estimators.basis`): every solver takes it, time and
-        memory grow with n times this instead of n^2, and prediction needs the basis only. None is the kernel itself.
+        Approximate the kernel by so many basis functions: every solver takes it, time and memory grow with n times this instead of
+        n^2, and prediction needs the basis only. None is the kernel itself.
     basis : "auto", "cholesky", "random" or "k-means"
         How the basis is chosen: rows that the ones before describe worst, rows at random, or centres of clusters. "auto" is
         "k-means", which was best wherever we compared them, but "cholesky" for a precomputed kernel, which has no rows.
     objective : "margin", "log" or "softmax-margin"
         The structured hinge; or, for the solvers that can, the logarithmic loss of a conditional random field, as it is or with the
-        task loss of each labeling in the exponent (`maxmargin.solvers.marginals.lbfgs`).
+        task loss of each labeling in the exponent.
     validation_fraction : float
         Share of the examples that is held out to choose C; with fewer than 2000 variables in all, each is held out once, in folds
         of this size.
@@ -117,8 +118,8 @@ class StructuredEstimator(BaseEstimator):
         Number of folds, at least 2, by which C is chosen, whatever the size of the data: every example is held out once. None is as
         `validation_fraction` says.
     scale : "auto", True or False
-        Whether columns of features are centred and divided by their size while training (`maxmargin.estimators.scaling`): "auto"
-        does so where they need it. Weights are always for the features as they were given.
+        Whether columns of features are centred and divided by their size while training: "auto" does so where they need it. Weights
+        are always for the features as they were given.
     device : str
         Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
         work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
@@ -234,7 +235,13 @@ class StructuredEstimator(BaseEstimator):
         raise NotImplementedError
 
     def knows_loss(self, name: str) -> bool:
-        """Whether there is a loss of this name."""
+        """Whether there is a loss of this name.
+
+        Parameters
+        ----------
+        name : str
+            Such as "hamming".
+        """
         return name in self.losses
 
     def _check_parameters(self) -> None:

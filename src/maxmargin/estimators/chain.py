@@ -51,9 +51,9 @@ class ChainSVM(StructuredPredictor):
 
     Parameters
     ----------
-    C : float or "auto"
+    C : float, list of float or "auto"
         Strength of the loss in ``1/(2C) |w|^2 + mean loss``: ``C = n * c`` for scikit-learn's ``c``, and SVM-struct's own C. "auto"
-        chooses it on held-out examples.
+        chooses it on held-out examples; of a list, the value whose held-out loss is least is taken.
     boundary : bool
         Learn a weight for each tag at the first and at the last position.
     forbidden : list of (tag, tag), optional
@@ -72,17 +72,74 @@ class ChainSVM(StructuredPredictor):
     class_weight : None, "balanced" or dict
         What the cost of a position is multiplied by, by its true tag: "balanced" is n / (K count) over all n positions,
         and a tag left out of a dict has 1.
-    solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
-    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective, validation_fraction, cv, scale, device : see there
-        ``loss`` may also be an array (K, K) of costs ``loss[truth, predicted]`` in the order of ``classes_``, with a
-        diagonal of zeros; the costs of a sequence are divided by the mean length. ``kernel`` cannot be "precomputed".
+    solver : str or solver
+        "auto", a name in `maxmargin.solvers.SOLVERS`, or a solver with options of its own.
+    inference : str or engine
+        Who finds labelings, in training and in prediction alike, unless a solver object names an engine of its own: "auto" (exact
+        where that is cheap, else a relaxation, rounded and improved), or an engine of `maxmargin.inference`. Solvers that ask no
+        engine, such as "soft-bcfw", train without it.
+    loss : "hamming", "fraction", "count", "zero-one" or array (K, K)
+        Task loss of a wrong tag: the same for all, so that the mean loss is the fraction of all tags that are wrong; one over the
+        length of its sequence, so that every sequence counts the same; 1; or costs ``loss[truth, predicted]`` in the order of
+        ``classes_``, with a diagonal of zeros, whose sum over a sequence is divided by the mean length. "zero-one" is 1 for every
+        sequence of tags but the true one.
+    tol : float
+        Certified gap at which training stops, in units of the task loss.
+    max_passes : int
+        Most passes over the data.
+    max_seconds : float, optional
+        Most seconds of training.
+    fit_intercept : bool
+        Add a constant feature, regularised like the rest.
+    random_state : int, Generator, RandomState or None
+        Seed of the solver; None is different every time.
+    n_jobs : int, optional
+        Threads for certificates and predictions; None is 1, and -1 is one a core. The answer does not depend on it.
+    verbose : int
+        0 is silent; 1 shows progress on the standard error.
+    warm_start : bool
+        Start from where the last fit ended, if the data has the same shape; C, tol and the limits may differ.
+    checkpoint : path, optional
+        File where the solver keeps its state, and from which it resumes if it is there.
+    C_path : sequence of float, optional
+        Train for these values too, from small to large, each from the one before; ``path_`` has their results. The model
+        is that of C.
+    kernel : "linear", "rbf", "poly" or callable
+        Inner products of the rows of features of positions; a callable takes two matrices and returns theirs. Weights of
+        transitions are always linear.
+    gamma : "scale" or float
+        Of the kernels "rbf" and "poly"; "scale" is 1 / (p * X.var()).
+    degree : int
+        Of the kernel "poly".
+    coef0 : float
+        Of the kernel "poly".
+    n_basis : int, optional
+        Approximate the kernel by so many basis functions: every solver takes it, time and memory grow with n times this instead of
+        n^2, and prediction needs the basis only. None is the kernel itself.
+    basis : "auto", "cholesky", "random" or "k-means"
+        How the basis is chosen: rows that the ones before describe worst, rows at random, or centres of clusters. "auto" is
+        "k-means", which was best wherever we compared them, but "cholesky" for a precomputed kernel, which has no rows.
+    objective : "margin", "log" or "softmax-margin"
+        The structured hinge; or, for the solvers that can, the logarithmic loss of a conditional random field, as it is or with the
+        task loss of each labeling in the exponent.
+    validation_fraction : float
+        Share of the examples that is held out to choose C; with fewer than 2000 variables in all, each is held out once, in folds
+        of this size.
+    cv : int, optional
+        Number of folds, at least 2, by which C is chosen, whatever the size of the data: every example is held out once. None is as
+        `validation_fraction` says.
+    scale : "auto", True or False
+        Whether columns of features are centred and divided by their size while training: "auto" does so where they need it. Weights
+        are always for the features as they were given.
+    device : str
+        Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
+        work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
 
     Attributes
     ----------
     classes_ : array (K,)
         The tags found in y, sorted if they can be compared.
-    coef_ : array (K, p), intercept_ : array (K,)
+    coef_, intercept_ : array (K, p), array (K,)
         Weights of each tag; the intercept is 0 with ``fit_intercept=False``.
     transition_coef_ : array (K, K)
         Weight of a tag (row) followed by another (column); zeros with ``order=0``.
@@ -90,24 +147,24 @@ class ChainSVM(StructuredPredictor):
         Weights of the first and of the last tag; not there with ``boundary=False``.
     transition2_coef_ : array (K, K, K)
         With ``order=2``, weight of three tags in a row.
-    emission_coef_ : array (K, K, p), emission2_coef_ : array (K, K, K, p)
+    emission_coef_, emission2_coef_ : array (K, K, p), array (K, K, K, p)
         With ``emission_order``, weights of the features of a position by its tag, the last index of tags, and those before.
-    forbidden_ : bool array (K, K), forbidden_first_ : bool array (K,), or None
+    forbidden_, forbidden_first_ : bool array (K, K), bool array (K,), or None
         The transitions and the first tags that are never predicted.
     vectoriser_ : Vectoriser or TextFeatures
         What makes features of positions, if these are no matrices.
-    dual_coef_ : array (K, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
+    dual_coef_, support_, support_vectors_ : array (K, s), int array (s,), array or CSR matrix (s, p)
         With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the
         rows: positions, one sequence after another.
     result_ : Result
         Status, certificate and history of training.
-    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds, standard_error)
+    C_, validation_path_ : float, list of (C, loss, gap, n_passes, seconds, standard_error)
         C as given or chosen, and the values that were tried, with the held-out task loss; `maxmargin.plot_path` draws them.
     temperature_ : float
         What scores are divided by to become log-probabilities.
     inference_ : str
         How predictions are made, and why.
-    n_features_in_ : int, feature_names_in_ : array (p,)
+    n_features_in_, feature_names_in_ : int, array (p,)
         The latter only if the sequences were data frames with columns named by strings, or had a vectoriser that names its
         columns.
 
@@ -263,7 +320,7 @@ class ChainSVM(StructuredPredictor):
         Parameters
         ----------
         classes : K tags
-        coef : array (K, p), transition_coef : array (K, K)
+        coef, transition_coef : array (K, p), array (K, K)
         intercept : array (K,), optional
         start_coef, end_coef : arrays (K,), optional
             Both or none.
@@ -332,10 +389,21 @@ class ChainSVM(StructuredPredictor):
         return [(f"x{k}" if names is None else str(names[k]), float(weights[k])) for k in best]
 
     def score(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> float:
-        """Fraction of the tags that are predicted right; with `sample_weight`, a sequence's tags count that much."""
+        """Fraction of the tags that are predicted right; a tag that was not seen in training never is.
+
+        Parameters
+        ----------
+        X : list of sequences
+            Matrices of features, words, dicts or lists of strings, as in `fit`.
+        y : list of sequences of tags
+            The true tags.
+        sample_weight : array (n,), optional
+            How much each sequence counts.
+        """
         problem, found = self._predict(X)
         lengths = np.diff(problem.example_variables)
-        truth = _known_states(*_check_tags(y, lengths), lengths, self.classes_)
+        place, tags = _check_tags(y, lengths)
+        truth = target.states_of(tags, self.classes_)[place]
         counts = np.repeat(target.score_weights(sample_weight, len(lengths), "sequence"), lengths)
         return float(np.average(found.labels == truth, weights=counts))
 
@@ -487,6 +555,18 @@ def _kind(X: Any) -> str | None:
     return None
 
 
+def _known_states(
+    place: NDArray[np.int32], tags: list[Any], lengths: NDArray[np.int64], classes: NDArray[Any]
+) -> NDArray[np.int32]:
+    """States of all positions, one sequence after the other."""
+    states: NDArray[np.int32] = target.states_of(tags, classes)[place]
+    if (states < 0).any():
+        at = int((states < 0).argmax())
+        m, t = _locate(at, lengths)
+        raise DataError(f"y[{m}][{t}] is {tags[place[at]]!r}, a tag that was not seen in training.")
+    return states
+
+
 def _lengths(X: Sequence[Any]) -> NDArray[np.int64]:
     return np.array([len(one) for one in X], np.int64)
 
@@ -530,18 +610,6 @@ def _check_tags(y: Any, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int32], 
             m, t = _locate(int((place == k).argmax()), lengths)
             raise DataError(f"y[{m}][{t}] is {tag}; every position needs a tag.")
     return place, tags
-
-
-def _known_states(
-    place: NDArray[np.int32], tags: list[Any], lengths: NDArray[np.int64], classes: NDArray[Any]
-) -> NDArray[np.int32]:
-    """States of all positions, one sequence after the other."""
-    states: NDArray[np.int32] = target.states_of(tags, classes)[place]
-    if (states < 0).any():
-        at = int((states < 0).argmax())
-        m, t = _locate(at, lengths)
-        raise DataError(f"y[{m}][{t}] is {tags[place[at]]!r}, a tag that was not seen in training.")
-    return states
 
 
 def _locate(position: int, lengths: NDArray[np.int64]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from maxmargin.errors import DataError
+from maxmargin.errors import DataError, WrongTypeError
 from maxmargin.estimators.parameters import is_real
 from maxmargin.problems import Features
 
@@ -33,7 +33,8 @@ def check_features(X: Any, name: str = "X") -> Features:
             try:
                 X = X.astype(np.float64)
             except (TypeError, ValueError, OverflowError) as error:
-                raise DataError(f"{name} holds values that are not real numbers ({error}).") from None
+                kind = WrongTypeError if isinstance(error, TypeError) else DataError
+                raise kind(f"{name} holds values that are not real numbers ({error}).") from None
     features = Features(X, name)
     if features.shape[0] == 0:
         raise DataError(f"{name} has no rows: the data is empty (shape {features.shape}).")

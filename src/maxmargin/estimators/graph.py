@@ -43,42 +43,98 @@ class GraphSVM(StructuredPredictor):
 
     Parameters
     ----------
-    C : float or "auto"
+    C : float, list of float or "auto"
         Strength of the loss in ``1/(2C) |w|^2 + mean loss``: ``C = n * c`` for scikit-learn's ``c``, and SVM-struct's own C. "auto"
-        chooses it on held-out examples.
+        chooses it on held-out examples; of a list, the value whose held-out loss is least is taken.
     edge_weights : "full" or "potts"
         A weight vector for every pair of classes, or one for equal classes.
     node_weights : "full" or "class-wise"
         A weight vector for every class; or one number, for nodes whose K features are scores of the K classes by given
         classifiers, in the order of ``classes_``. Of two levels of superpixels see `maxmargin.problems.two_level_graph`.
-    edge_kernel : "linear", "rbf" or "poly", edge_gamma : "scale" or float
-        A kernel on the edges' features, as ``kernel`` and ``gamma`` are for the nodes'; ``degree`` and ``coef0`` are for both
-        (`maxmargin.estimators.edge_kernels`).
-    solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
-    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective, validation_fraction, cv, scale, device : see there
-        ``loss`` may also be an array (K, K): ``loss[truth, predicted]``. ``kernel`` is for the nodes' features. It cannot be
-        "precomputed".
+    edge_kernel : "linear", "rbf" or "poly"
+        Inner products of the features of edges; ``degree`` and ``coef0`` are for both kernels.
+    edge_gamma : "scale" or float
+        Of the edges' kernels "rbf" and "poly".
+    solver : str or solver
+        "auto", a name in `maxmargin.solvers.SOLVERS`, or a solver with options of its own.
+    inference : str or engine
+        Who finds labelings, in training and in prediction alike, unless a solver object names an engine of its own: "auto" (exact
+        where that is cheap, else a relaxation, rounded and improved), or an engine of `maxmargin.inference`. Solvers that ask no
+        engine, such as "soft-bcfw", train without it.
+    loss : "hamming", "fraction", "count", "zero-one" or array (K, K)
+        Task loss of a wrong node: the same for all, so that the mean loss is the fraction of all nodes that are wrong; one over the
+        number of nodes of its graph, so that every graph counts the same; 1; or costs ``loss[truth, predicted]`` in the order of
+        ``classes_``, with a diagonal of zeros. "zero-one" is 1 for every labeling but the truth, on graphs without cycles.
+    tol : float
+        Certified gap at which training stops, in units of the task loss.
+    max_passes : int
+        Most passes over the data.
+    max_seconds : float, optional
+        Most seconds of training.
+    fit_intercept : bool
+        Add a constant feature, regularised like the rest.
+    random_state : int, Generator, RandomState or None
+        Seed of the solver; None is different every time.
+    n_jobs : int, optional
+        Threads for certificates and predictions; None is 1, and -1 is one a core. The answer does not depend on it.
+    verbose : int
+        0 is silent; 1 shows progress on the standard error.
+    warm_start : bool
+        Start from where the last fit ended, if the data has the same shape; C, tol and the limits may differ.
+    checkpoint : path, optional
+        File where the solver keeps its state, and from which it resumes if it is there.
+    C_path : sequence of float, optional
+        Train for these values too, from small to large, each from the one before; ``path_`` has their results. The model
+        is that of C.
+    kernel : "linear", "rbf", "poly" or callable
+        Inner products of the rows of features of nodes; a callable takes two matrices and returns theirs.
+    gamma : "scale" or float
+        Of the kernels "rbf" and "poly"; "scale" is 1 / (p * X.var()).
+    degree : int
+        Of the kernel "poly".
+    coef0 : float
+        Of the kernel "poly".
+    n_basis : int, optional
+        Approximate the kernel by so many basis functions: every solver takes it, time and memory grow with n times this instead of
+        n^2, and prediction needs the basis only. None is the kernel itself.
+    basis : "auto", "cholesky", "random" or "k-means"
+        How the basis is chosen: rows that the ones before describe worst, rows at random, or centres of clusters. "auto" is
+        "k-means", which was best wherever we compared them, but "cholesky" for a precomputed kernel, which has no rows.
+    objective : "margin", "log" or "softmax-margin"
+        The structured hinge; or, for the solvers that can, the logarithmic loss of a conditional random field, as it is or with the
+        task loss of each labeling in the exponent.
+    validation_fraction : float
+        Share of the examples that is held out to choose C; with fewer than 2000 variables in all, each is held out once, in folds
+        of this size.
+    cv : int, optional
+        Number of folds, at least 2, by which C is chosen, whatever the size of the data: every example is held out once. None is as
+        `validation_fraction` says.
+    scale : "auto", True or False
+        Whether columns of features are centred and divided by their size while training: "auto" does so where they need it. Weights
+        are always for the features as they were given.
+    device : str
+        Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
+        work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
 
     Attributes
     ----------
     classes_ : array (K,)
         The classes found in the labels.
-    coef_ : array (K, p), or (K,) with ``node_weights="class-wise"``; intercept_ : array (K,)
+    coef_, intercept_ : array (K, p), or (K,) with ``node_weights="class-wise"``, array (K,)
         Weights of each class; the intercept is 0 with ``fit_intercept=False``.
     edge_coef_ : array (K, K, q), or (q,) with ``edge_weights="potts"``
         Weights of the edges' features, by the classes of an edge's first and second node.
-    edge_dual_coef_ : array (K, K, s) or (s,), edge_support_ : int array (s,), edge_support_vectors_ : array (s, q)
+    edge_dual_coef_, edge_support_, edge_support_vectors_ : array (K, K, s) or (s,), int array (s,), array (s, q)
         With a kernel on edges, in the place of ``edge_coef_``: coefficients of the training edges that count, their numbers and
         features.
-    dual_coef_ : array (K, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
+    dual_coef_, support_, support_vectors_ : array (K, s), int array (s,), array or CSR matrix (s, p)
         With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the
         rows: known nodes, one graph after another.
-    basis_coef_ : array (K, k), basis_vectors_ : array or CSR matrix (k, p), basis_residual_ : float
+    basis_coef_, basis_vectors_, basis_residual_ : array (K, k), array or CSR matrix (k, p), float
         With ``n_basis``, in the place of these: coefficients of the basis, its rows, and the share of k(x, x) that it misses.
     result_ : Result
         Status, certificate and history of training.
-    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds, standard_error)
+    C_, validation_path_ : float, list of (C, loss, gap, n_passes, seconds, standard_error)
         C as given or chosen, and the values that were tried, with the held-out task loss; `maxmargin.plot_path` draws them.
     temperature_ : float
         What scores are divided by to become log-probabilities.
@@ -86,6 +142,15 @@ class GraphSVM(StructuredPredictor):
         How the training graphs would be predicted; other graphs may allow another engine.
     n_features_in_, n_edge_features_in_ : int
         p, and q; the latter is 0 if the edges have no features of their own.
+
+    Examples
+    --------
+    >>> from maxmargin import GraphSVM
+    >>> ring = [[0, 1], [1, 2], [2, 3], [3, 0]]
+    >>> graphs = [([[1.0], [0.8], [-0.2], [0.9]], ring), ([[-1.0], [-0.7], [0.1], [-0.9]], ring)]
+    >>> model = GraphSVM(C=100).fit(graphs, [["in"] * 4, ["out"] * 4])
+    >>> [labels.tolist() for labels in model.predict(graphs)]
+    [['in', 'in', 'in', 'in'], ['out', 'out', 'out', 'out']]
     """
 
     task = "graph"
@@ -200,6 +265,17 @@ class GraphSVM(StructuredPredictor):
 
         A label never seen in training counts as wrong. With `sample_weight`, a graph's nodes count that much; with `node_weight`, a
         list of an array a graph, each node counts that much, such as the pixels of a superpixel.
+
+        Parameters
+        ----------
+        graphs : list of (node features, edges) or (node features, edges, edge features)
+            The graphs.
+        labels : list of arrays
+            The true classes of their nodes; -1, None or NaN where they are not known.
+        sample_weight : array (n,), optional
+            How much each graph counts.
+        node_weight : list of arrays, optional
+            How much each node counts, such as the pixels of a superpixel.
         """
         problem, found = self._predict(graphs)
         starts = problem.example_variables

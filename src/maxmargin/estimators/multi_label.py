@@ -34,41 +34,96 @@ class MultiLabelSVM(StructuredPredictor):
 
     Parameters
     ----------
-    C : float or "auto"
+    C : float, list of float or "auto"
         Strength of the loss in ``1/(2C) |w|^2 + mean loss``: ``C = n * c`` for scikit-learn's ``c``, and SVM-struct's own C. "auto"
-        chooses it on held-out examples.
+        chooses it on held-out examples; of a list, the value whose held-out loss is least is taken.
     edges : "full", "tree", "none" or list of pairs
         Which pairs of labels have a weight: every pair, the tree of greatest mutual information, none, or these, by their names or
         by the numbers of their columns.
     class_weight : None, "balanced" or dict
         What the cost of a wrong label is multiplied by. A dict has a number for each label, 1 for those left out. "balanced" is
         n / (2 count), with the count of examples that have the label where it is on, and of the others where it is off.
-    solver, inference, loss, tol, max_passes, max_seconds : see `maxmargin.estimators.base.StructuredEstimator`
-    fit_intercept, random_state, n_jobs, verbose, warm_start, checkpoint, C_path, kernel, gamma, degree, coef0 : see there
-    n_basis, basis, objective, validation_fraction, cv, scale, device : see there
-        ``loss`` may also be an array (L,): the cost of each label.
+    solver : str or solver
+        "auto", a name in `maxmargin.solvers.SOLVERS`, or a solver with options of its own.
+    inference : str or engine
+        Who finds labelings, in training and in prediction alike, unless a solver object names an engine of its own: "auto" (exact
+        where that is cheap, else a relaxation, rounded and improved), or an engine of `maxmargin.inference`. Solvers that ask no
+        engine, such as "soft-bcfw", train without it.
+    loss : "hamming", "fraction", "count", "zero-one" or array (L,)
+        Task loss of a wrong label: 1 over the number of labels ("hamming" and "fraction" are the same here), 1 ("count"), or the
+        cost of each label. "zero-one" is 1 for every set of labels but the true one, on graphs without cycles.
+    tol : float
+        Certified gap at which training stops, in units of the task loss.
+    max_passes : int
+        Most passes over the data.
+    max_seconds : float, optional
+        Most seconds of training.
+    fit_intercept : bool
+        Add a constant feature, regularised like the rest.
+    random_state : int, Generator, RandomState or None
+        Seed of the solver; None is different every time.
+    n_jobs : int, optional
+        Threads for certificates and predictions; None is 1, and -1 is one a core. The answer does not depend on it.
+    verbose : int
+        0 is silent; 1 shows progress on the standard error.
+    warm_start : bool
+        Start from where the last fit ended, if the data has the same shape; C, tol and the limits may differ.
+    checkpoint : path, optional
+        File where the solver keeps its state, and from which it resumes if it is there.
+    C_path : sequence of float, optional
+        Train for these values too, from small to large, each from the one before; ``path_`` has their results. The model
+        is that of C.
+    kernel : "linear", "rbf", "poly", "precomputed" or callable
+        Inner products of feature rows; a callable takes two matrices and returns theirs. Weights of factors are always linear.
+    gamma : "scale" or float
+        Of the kernels "rbf" and "poly"; "scale" is 1 / (p * X.var()).
+    degree : int
+        Of the kernel "poly".
+    coef0 : float
+        Of the kernel "poly".
+    n_basis : int, optional
+        Approximate the kernel by so many basis functions: every solver takes it, time and memory grow with n times this instead of
+        n^2, and prediction needs the basis only. None is the kernel itself.
+    basis : "auto", "cholesky", "random" or "k-means"
+        How the basis is chosen: rows that the ones before describe worst, rows at random, or centres of clusters. "auto" is
+        "k-means", which was best wherever we compared them, but "cholesky" for a precomputed kernel, which has no rows.
+    objective : "margin", "log" or "softmax-margin"
+        The structured hinge; or, for the solvers that can, the logarithmic loss of a conditional random field, as it is or with the
+        task loss of each labeling in the exponent.
+    validation_fraction : float
+        Share of the examples that is held out to choose C; with fewer than 2000 variables in all, each is held out once, in folds
+        of this size.
+    cv : int, optional
+        Number of folds, at least 2, by which C is chosen, whatever the size of the data: every example is held out once. None is as
+        `validation_fraction` says.
+    scale : "auto", True or False
+        Whether columns of features are centred and divided by their size while training: "auto" does so where they need it. Weights
+        are always for the features as they were given.
+    device : str
+        Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
+        work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
 
     Attributes
     ----------
     classes_ : array (L,)
         The labels: those found in the lists, the columns' names of a data frame, or 0 to L - 1.
-    coef_ : array (L, p), intercept_ : array (L,)
+    coef_, intercept_ : array (L, p), array (L,)
         Weights of each label; the intercept is 0 with ``fit_intercept=False``.
-    edges_ : int array (E, 2), edge_coef_ : array (E,)
+    edges_, edge_coef_ : int array (E, 2), array (E,)
         Pairs of columns, and the weight of both being on.
-    dual_coef_ : array (L, s), support_ : int array (s,), support_vectors_ : array or CSR matrix (s, p)
+    dual_coef_, support_, support_vectors_ : array (L, s), int array (s,), array or CSR matrix (s, p)
         With a kernel, in the place of ``coef_``: coefficients of the training rows that count, their numbers, and the rows.
-    basis_coef_ : array (L, k), basis_vectors_ : array or CSR matrix (k, p), basis_residual_ : float
+    basis_coef_, basis_vectors_, basis_residual_ : array (L, k), array or CSR matrix (k, p), float
         With ``n_basis``, in the place of these: coefficients of the basis, its rows, and the share of k(x, x) that it misses.
     result_ : Result
         Status, certificate and history of training.
-    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds, standard_error)
+    C_, validation_path_ : float, list of (C, loss, gap, n_passes, seconds, standard_error)
         C as given or chosen, and the values that were tried, with the held-out task loss; `maxmargin.plot_path` draws them.
     temperature_ : float
         What scores are divided by to become log-probabilities.
     inference_ : str
         How predictions are made, and why.
-    n_features_in_ : int, feature_names_in_ : array (p,)
+    n_features_in_, feature_names_in_ : int, array (p,)
         The latter only if X was a data frame with columns named by strings.
 
     Examples
@@ -171,6 +226,15 @@ class MultiLabelSVM(StructuredPredictor):
 
         With an engine that rounds nothing (``inference=GraphCut(rounding="fraction")``), a label that the relaxation leaves open is
         half right.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+            Features of the examples.
+        Y : lists of labels, or array, sparse matrix or data frame (n, L) of zeros and ones
+            The true labels.
+        sample_weight : array (n,), optional
+            How much each example counts.
         """
         check_is_fitted(self)
         unseen: NDArray[np.bool_] | None = None
@@ -236,6 +300,11 @@ class MultiLabelSVM(StructuredPredictor):
         """By how much each label raises the score, the other labels as predicted, (n, L): positive where it is predicted.
 
         Where inference is not exact, a label may be predicted that a change of this one label alone would improve.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+            Features of the examples.
         """
         check_is_fitted(self)
         if target.is_empty(X):

@@ -110,7 +110,13 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         return Prepared(problem, features, classes, float(weight.sum()), {})
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Best class of each example, (n,)."""
+        """Best class of each example, (n,).
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+            Features of the examples.
+        """
         scores = self._scores(X)
         best = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(np.int64)
         return np.asarray(self.classes_[best])
@@ -120,6 +126,11 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
 
         With ``objective="log"`` scores are log odds. A margin's are made so by a temperature, ``temperature_``, that fits the
         classes of held-out examples with ``C="auto"``, and of the training examples, of which a model is too sure, otherwise.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+            Features of the examples.
         """
         scores = self._scores(X) / self.temperature_
         if scores.shape[1] == 1:
@@ -127,7 +138,17 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         return np.asarray(softmax(scores, axis=1))
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Fraction of the examples whose class is predicted right; a class that was not seen in training never is."""
+        """Fraction of the examples whose class is predicted right; a class that was not seen in training never is.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+            Features of the examples.
+        y : array (n,)
+            Their true classes.
+        sample_weight : array (n,), optional
+            How much each example counts.
+        """
         check_is_fitted(self)
         states = target.states_of(target.column(y, type(self).__name__), self.classes_)
         predicted = target.states_of(self.predict(X).tolist(), self.classes_)

@@ -47,9 +47,9 @@ class ParserSVM(BaseEstimator):
 
     Parameters
     ----------
-    C : float or "auto"
+    C : float, list of float or "auto"
         Strength of the loss in ``1/(2C) |w|^2 + mean loss``: ``C = n * c`` for scikit-learn's ``c``, and SVM-struct's own C. "auto"
-        chooses it on held-out examples.
+        chooses it on held-out examples; of a list, the value whose held-out loss is least is taken.
     markov : int, optional
         How many labels to the left the rest of a node remembers when it is binarised. Default: all of them, so that the grammar
         has the rules of the training trees and no others.
@@ -72,8 +72,31 @@ class ParserSVM(BaseEstimator):
         Bytes that a chart may take, in each thread; longer sentences are refused.
     solver : str or solver
         "auto" is "bcfw"; or any solver that needs a max-oracle, or marginals, and nothing else.
-    tol, max_passes, max_seconds, random_state, n_jobs : see `maxmargin.estimators.base.StructuredEstimator`
-    verbose, warm_start, checkpoint, objective, validation_fraction, cv : see there
+    tol : float
+        Certified gap at which training stops, in units of the task loss.
+    max_passes : int
+        Most passes over the data.
+    max_seconds : float, optional
+        Most seconds of training.
+    random_state : int, Generator, RandomState or None
+        Seed of the solver; None is different every time.
+    n_jobs : int, optional
+        Threads for certificates and predictions; None is 1, and -1 is one a core. The answer does not depend on it.
+    verbose : int
+        0 is silent; 1 shows progress on the standard error.
+    warm_start : bool
+        Start from where the last fit ended, if the data has the same shape; C, tol and the limits may differ.
+    checkpoint : path, optional
+        File where the solver keeps its state, and from which it resumes if it is there.
+    objective : "margin", "log" or "softmax-margin"
+        The structured hinge; or, for the solvers that can, the logarithmic loss of a conditional random field, as it is or with the
+        task loss of each labeling in the exponent.
+    validation_fraction : float
+        Share of the examples that is held out to choose C; with fewer than 2000 variables in all, each is held out once, in folds
+        of this size.
+    cv : int, optional
+        Number of folds, at least 2, by which C is chosen, whatever the size of the data: every example is held out once. None is as
+        `validation_fraction` says.
 
     Attributes
     ----------
@@ -89,7 +112,7 @@ class ParserSVM(BaseEstimator):
         Training trees that the grammar does not derive.
     result_ : Result
         Status, certificate and history of training.
-    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds, standard_error)
+    C_, validation_path_ : float, list of (C, loss, gap, n_passes, seconds, standard_error)
         C as given or chosen, and the values that were tried, with the held-out task loss; `maxmargin.plot_path` draws them.
     inference_ : str
         How predictions are made, and why.
@@ -185,7 +208,13 @@ class ParserSVM(BaseEstimator):
         return self
 
     def predict(self, X: Sequence[Any]) -> list[Tree | None]:
-        """The best tree of each sentence; None, and a warning, where the grammar derives none."""
+        """The best tree of each sentence; None, and a warning, where the grammar derives none.
+
+        Parameters
+        ----------
+        X : list of lists of str, or of trees
+            Sentences; of trees, the words are taken.
+        """
         trees = [found[0] if found else None for found, _ in self._parse(X)]
         missing = sum(tree is None for tree in trees)
         if missing:
@@ -209,7 +238,13 @@ class ParserSVM(BaseEstimator):
         return [trees for trees, _ in found], [scores for _, scores in found]
 
     def decision_function(self, X: Sequence[Any]) -> NDArray[np.float64]:
-        """Score of the predicted tree of each sentence (n,); -inf where there is none."""
+        """Score of the predicted tree of each sentence (n,); -inf where there is none.
+
+        Parameters
+        ----------
+        X : list of lists of str, or of trees
+            Sentences; of trees, the words are taken.
+        """
         return np.array([scores[0] if trees else -np.inf for trees, scores in self._parse(X)])
 
     def evaluate(self, X: Sequence[Any], y: Sequence[Any] | None = None) -> BracketScores:
@@ -227,7 +262,15 @@ class ParserSVM(BaseEstimator):
         )
 
     def score(self, X: Sequence[Any], y: Sequence[Any] | None = None) -> float:
-        """F1 of labelled brackets."""
+        """F1 of labelled brackets.
+
+        Parameters
+        ----------
+        X : list of sentences, or of trees
+            Lists of words; trees are both the sentences and the truth.
+        y : list of trees, optional
+            The true trees of the sentences.
+        """
         return self.evaluate(X, y).f1
 
     def baseline(self) -> ParserSVM:
@@ -249,7 +292,13 @@ class ParserSVM(BaseEstimator):
         return self._forests([[]]).feature_names()
 
     def top_rules(self, n: int = 10) -> list[tuple[str, float]]:
-        """The n largest weights by their absolute values, with their names."""
+        """The n largest weights by their absolute values, with their names.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+        """
         names = self.feature_names()
         order = np.argsort(-np.abs(self.coef_), kind="stable")[: max(0, n)]
         return [(names[k], float(self.coef_[k])) for k in order.tolist()]

@@ -47,12 +47,24 @@ class StructuredPredictor(StructuredEstimator):
         return (labels, found.values, found.bounds) if return_bound else labels
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Score of the predicted labels of each example, (n,)."""
+        """Score of the predicted labels of each example, (n,).
+
+        Parameters
+        ----------
+        X : examples, in the form that `fit` takes
+            Rows of features for `MultiLabelSVM`, sequences for `ChainSVM`, graphs for `GraphSVM`.
+        """
         check_is_fitted(self)
         return np.empty(0) if target.is_empty(X) else self._predict(X)[1].values
 
     def predict_proba(self, X: Any) -> Any:
-        """Probability of each label of each variable: `predict_marginals` at the temperature that was fitted."""
+        """Probability of each label of each variable: `predict_marginals` at the temperature that was fitted.
+
+        Parameters
+        ----------
+        X : examples, in the form that `fit` takes
+            Rows of features for `MultiLabelSVM`, sequences for `ChainSVM`, graphs for `GraphSVM`.
+        """
         return self.predict_marginals(X)
 
     def predict_marginals(self, X: Any, temperature: float | None = None) -> Any:
@@ -110,7 +122,13 @@ class StructuredPredictor(StructuredEstimator):
         return labels, [values[:n] for values, n in zip(found.values, count, strict=True)]
 
     def ambiguity(self, X: Any) -> float:
-        """Share of the labels that the relaxation leaves open and rounding decides; 0 where inference relaxes nothing."""
+        """Share of the labels that the relaxation leaves open and rounding decides; 0 where inference relaxes nothing.
+
+        Parameters
+        ----------
+        X : examples, in the form that `fit` takes
+            Rows of features for `MultiLabelSVM`, sequences for `ChainSVM`, graphs for `GraphSVM`.
+        """
         found = self._predict(X)[1]
         return 0.0 if found.ambiguous is None else float(found.ambiguous.mean())
 

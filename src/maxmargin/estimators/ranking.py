@@ -31,14 +31,53 @@ class RankingSVM(StructuredEstimator):
 
     Parameters
     ----------
-    C : float or "auto"
+    C : float, list of float or "auto"
         Strength of the loss in ``1/(2C) |w|^2 + mean loss``: SVM-rank's own C, if its loss is divided by the number of pairs.
-        "auto" chooses it on held-out queries, or rows if there are no queries.
+        "auto" chooses it on held-out queries, or rows if there are no queries; of a list, the value whose held-out loss is least is
+        taken.
     loss : "pairs" or "queries"
         Mean over all pairs, or the mean over queries of the means over their pairs, so that every query counts the same.
-    solver, tol, max_passes, max_seconds, random_state, n_jobs : see `maxmargin.estimators.base.StructuredEstimator`
-    verbose, warm_start, checkpoint, kernel, gamma, degree, coef0, n_basis, basis, validation_fraction, cv, scale : see there
-        "auto" is "one-slack"; a kernel needs ``n_basis``.
+    solver : str or solver
+        "auto" is "one-slack"; a name in `maxmargin.solvers.SOLVERS`, or a solver with options of its own.
+    tol : float
+        Certified gap at which training stops, in units of the task loss.
+    max_passes : int
+        Most passes over the data.
+    max_seconds : float, optional
+        Most seconds of training.
+    random_state : int, Generator, RandomState or None
+        Seed of the solver; None is different every time.
+    n_jobs : int, optional
+        Threads for certificates and predictions; None is 1, and -1 is one a core. The answer does not depend on it.
+    verbose : int
+        0 is silent; 1 shows progress on the standard error.
+    warm_start : bool
+        Start from where the last fit ended, if the data has the same shape; C, tol and the limits may differ.
+    checkpoint : path, optional
+        File where the solver keeps its state, and from which it resumes if it is there.
+    kernel : "linear", "rbf", "poly" or callable
+        Inner products of feature rows; a callable takes two matrices and returns theirs. One that is not linear needs ``n_basis``.
+    gamma : "scale" or float
+        Of the kernels "rbf" and "poly"; "scale" is 1 / (p * X.var()).
+    degree : int
+        Of the kernel "poly".
+    coef0 : float
+        Of the kernel "poly".
+    n_basis : int, optional
+        Approximate the kernel by so many basis functions: every solver takes it, time and memory grow with n times this instead of
+        n^2, and prediction needs the basis only. None is the kernel itself.
+    basis : "auto", "cholesky", "random" or "k-means"
+        How the basis is chosen: rows that the ones before describe worst, rows at random, or centres of clusters. "auto" is
+        "k-means", which was best wherever we compared them, but "cholesky" for a precomputed kernel, which has no rows.
+    validation_fraction : float
+        Share of the examples that is held out to choose C; with fewer than 2000 variables in all, each is held out once, in folds
+        of this size.
+    cv : int, optional
+        Number of folds, at least 2, by which C is chosen, whatever the size of the data: every example is held out once. None is as
+        `validation_fraction` says.
+    scale : "auto", True or False
+        Whether columns of features are centred and divided by their size while training: "auto" does so where they need it. Weights
+        are always for the features as they were given.
 
     Attributes
     ----------
@@ -50,9 +89,9 @@ class RankingSVM(StructuredEstimator):
         Scores between the levels, for which the absolute error of the levels of the training rows is least: `predict_level`.
     result_ : Result
         Status, certificate and history of training.
-    C_ : float, validation_path_ : list of (C, loss, gap, n_passes, seconds, standard_error)
+    C_, validation_path_ : float, list of (C, loss, gap, n_passes, seconds, standard_error)
         C as given or chosen, and the values that were tried, with the held-out task loss.
-    n_features_in_ : int, feature_names_in_ : array (p,)
+    n_features_in_, feature_names_in_ : int, array (p,)
         The latter only if X was a data frame with columns named by strings.
 
     Examples
@@ -130,7 +169,13 @@ class RankingSVM(StructuredEstimator):
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Score of each row, (n,): rows are ranked from the largest to the smallest."""
+        """Score of each row, (n,): rows are ranked from the largest to the smallest.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+            Features of the examples.
+        """
         check_is_fitted(self)
         if is_empty(X):
             return np.empty(0)
@@ -139,16 +184,38 @@ class RankingSVM(StructuredEstimator):
         return block_scores(self, features)[:, 0]
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """The same as `predict`, under the name that scikit-learn's scorers ask for."""
+        """The same as `predict`, under the name that scikit-learn's scorers ask for.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+            Features of the examples.
+        """
         return self.predict(X)
 
     def predict_level(self, X: Any) -> NDArray[Any]:
-        """Level of each row, (n,), by ``thresholds_``: the prediction of ordinal regression."""
+        """Level of each row, (n,), by ``thresholds_``: the prediction of ordinal regression.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+            Features of the examples.
+        """
         scores = self.predict(X)
         return np.asarray(self.classes_[(scores[:, None] > self.thresholds_).sum(axis=1)])
 
     def score(self, X: Any, y: ArrayLike, qid: Any = None) -> float:
-        """Share of the pairs that are in the right order, a pair of equal scores as half of one; by query if the loss is."""
+        """Share of the pairs that are in the right order, a pair of equal scores as half of one; by query if the loss is.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+            Features of the examples.
+        y : array (n,)
+            Their true levels.
+        qid : array (n,), optional
+            The query of each row; without, all rows are compared with each other.
+        """
         scores = self.predict(X)
         values, queries = _levels(y, len(scores)), _queries(qid, len(scores))
         levels = np.unique(values, return_inverse=True)[1]

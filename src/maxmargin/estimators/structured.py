@@ -34,14 +34,33 @@ class StructuredSVM(BaseEstimator):
     ----------
     model : Model, or an object with its methods
         ``joint_features``, ``loss``, ``most_violated`` and ``predict``; see `maxmargin.problems.python_problem`.
-    C : float or "auto"
+    C : float, list of float or "auto"
         Strength of the loss in ``1/(2C) |w|^2 + mean loss``: ``C = n * c`` for scikit-learn's ``c``, and SVM-struct's own C. "auto"
-        chooses it on held-out examples.
+        chooses it on held-out examples; of a list, the value whose held-out loss is least is taken.
     solver : str or solver
         "auto" is "bcfw"; or any solver that needs a max-oracle and nothing else.
-    tol, max_passes, max_seconds, random_state, n_jobs : see `maxmargin.estimators.base.StructuredEstimator`
-    verbose, warm_start, checkpoint, validation_fraction, cv : see there
-        The user's code runs in one thread whatever ``n_jobs`` is. A checkpoint cannot see changes of that code.
+    tol : float
+        Certified gap at which training stops, in units of the task loss.
+    max_passes : int
+        Most passes over the data.
+    max_seconds : float, optional
+        Most seconds of training.
+    random_state : int, Generator, RandomState or None
+        Seed of the solver; None is different every time.
+    n_jobs : int, optional
+        The code of the model runs in one thread whatever this is.
+    verbose : int
+        0 is silent; 1 shows progress on the standard error.
+    warm_start : bool
+        Start from where the last fit ended, if the data has the same shape; C, tol and the limits may differ.
+    checkpoint : path, optional
+        File where the solver keeps its state, and from which it resumes if it is there; it cannot see changes of the model's code.
+    validation_fraction : float
+        Share of the examples that is held out to choose C; with fewer than 2000 variables in all, each is held out once, in folds
+        of this size.
+    cv : int, optional
+        Number of folds, at least 2, by which C is chosen, whatever the size of the data: every example is held out once. None is as
+        `validation_fraction` says.
 
     Attributes
     ----------
@@ -128,7 +147,13 @@ class StructuredSVM(BaseEstimator):
         return self
 
     def predict(self, X: Any) -> list[Any]:
-        """The model's best output of each input."""
+        """The model's best output of each input.
+
+        Parameters
+        ----------
+        X : list
+            Inputs, as the model's methods take them.
+        """
         check_is_fitted(self)
         inputs = list(X)
         names = self.feature_names_
@@ -137,7 +162,17 @@ class StructuredSVM(BaseEstimator):
         return outputs(self.model, "predict", [f"Input {m}" for m in range(len(inputs))], (inputs,), w)
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """1 minus the mean task loss of the predictions."""
+        """1 minus the mean task loss of the predictions.
+
+        Parameters
+        ----------
+        X : list
+            Inputs.
+        y : list
+            Their true outputs.
+        sample_weight : array (n,), optional
+            How much each example counts.
+        """
         predicted, truth = self.predict(X), list(y)
         if len(predicted) != len(truth):
             raise DataError(
@@ -152,7 +187,13 @@ class StructuredSVM(BaseEstimator):
         return 1.0 - float(np.average(losses, weights=score_weights(sample_weight, len(truth), "example")))
 
     def save(self, path: str | os.PathLike[str]) -> NoReturn:
-        """Refuse: a model file holds data and never code, and this model is the user's code."""
+        """Refuse: a model file holds data and never code, and this model is the user's code.
+
+        Parameters
+        ----------
+        path : path
+            It is not written.
+        """
         raise OptionError(
             "A StructuredSVM cannot be saved: its model is code, and a model file holds only data. Keep the weights, with "
             "numpy.savez(path, coef=model.coef_), and the code where code is kept."

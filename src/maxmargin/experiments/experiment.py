@@ -23,7 +23,15 @@ Outcome = Literal["reproduced", "differs", "not run"]
 
 
 class Row(NamedTuple):
-    """A setting that was run: its figures, and the seconds it took."""
+    """A setting that was run.
+
+    Attributes
+    ----------
+    setting, figures : dict
+        Names and values.
+    seconds : float
+        Seconds that it took.
+    """
 
     setting: Setting
     figures: Figures
@@ -39,7 +47,19 @@ class Beside(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table. Cells are text, numbers (shown with `digits` digits after the point), pairs of `Beside`, or None."""
+    """A table.
+
+    Attributes
+    ----------
+    caption : str
+        What it shows.
+    columns : tuple of str
+        Headings.
+    rows : list of lists
+        Cells: text, numbers, pairs of `Beside`, or None.
+    digits : int
+        Digits after the point of numbers.
+    """
 
     caption: str
     columns: tuple[str, ...]
@@ -49,7 +69,21 @@ class Table:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a panel; `low` and `high` bound a band around it, and a dashed one has the color of the line before it."""
+    """A line of a panel.
+
+    Attributes
+    ----------
+    label : str
+        Its name in the legend.
+    x, y : list of float
+        Its points.
+    low, high : list of float, optional
+        Bounds of a band around it.
+    dashed : bool
+        Dashed, in the color of the line before it.
+    marker : bool
+        A dot at each point.
+    """
 
     label: str
     x: list[float]
@@ -62,7 +96,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes."""
+    """One pair of axes.
+
+    Attributes
+    ----------
+    title, x_label, y_label : str
+        Its texts.
+    lines : list of Line
+        What is drawn.
+    log_x, log_y : bool
+        Logarithmic axes.
+    """
 
     title: str
     x_label: str
@@ -74,7 +118,15 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    """Panels side by side."""
+    """Panels side by side.
+
+    Attributes
+    ----------
+    caption : str
+        What they show.
+    panels : list of Panel
+        The panels.
+    """
 
     caption: str
     panels: list[Panel]
@@ -82,7 +134,17 @@ class Picture:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim of the paper, whether it holds here, and the numbers that say so (or why it could not be tried)."""
+    """A claim of the paper, and whether it holds here.
+
+    Attributes
+    ----------
+    claim : str
+        What the paper says.
+    outcome : "reproduced", "differs" or "not run"
+        Whether it holds.
+    why : str
+        The numbers that say so, or why it could not be tried.
+    """
 
     claim: str
     outcome: Outcome
@@ -91,7 +153,17 @@ class Verdict:
 
 @dataclass(frozen=True)
 class View:
-    """What is shown of an experiment."""
+    """What is shown of an experiment.
+
+    Attributes
+    ----------
+    tables : list of Table
+        Its tables.
+    pictures : list of Picture
+        Its pictures.
+    verdicts : list of Verdict
+        Its claims.
+    """
 
     tables: list[Table] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
@@ -131,7 +203,13 @@ class Experiment:
     timed: bool = False
 
     def settings(self, mode: Mode) -> list[Setting]:
-        """All settings of a mode, in the order of the grid."""
+        """All settings of a mode, in the order of the grid.
+
+        Parameters
+        ----------
+        mode : "quick" or "full"
+            Which of the two grids.
+        """
         found: list[Setting] = []
         for part in self.quick if mode == "quick" else self.full:
             names = list(part)
@@ -153,5 +231,15 @@ def find(rows: Sequence[Row], **setting: Any) -> Row | None:
 
 
 def judge(claim: str, holds: bool | None, why: str) -> Verdict:
-    """A verdict from a test; None where there were no results to test."""
+    """A verdict from a test; None where there were no results to test.
+
+    Parameters
+    ----------
+    claim : str
+        What the paper says.
+    holds : bool or None
+        Whether it holds here; None if there is nothing to say it by.
+    why : str
+        The numbers.
+    """
     return Verdict(claim, "not run" if holds is None else "reproduced" if holds else "differs", why)

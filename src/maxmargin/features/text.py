@@ -77,7 +77,7 @@ class TextFeatures(FeatureColumns):
 
     Attributes
     ----------
-    feature_names_ : array (p,), n_features_ : int
+    feature_names_, n_features_ : array (p,), int
         The columns' names, sorted (not there with ``n_hash``), and how many there are.
 
     Examples
@@ -124,6 +124,11 @@ class TextFeatures(FeatureColumns):
         """The usual features for chunks, from tokens (word, pos): CRFsuite's for CoNLL-2000.
 
         Words and parts of speech in a window of 2; the word with each neighbour; pairs and triples of parts of speech.
+
+        Parameters
+        ----------
+        **options : parameters of `TextFeatures`
+            In the place of the usual ones.
         """
         pairs = [f"pos[{k}]|pos[{k + 1}]" for k in range(-2, 2)]
         triples = [f"pos[{k}]|pos[{k + 1}]|pos[{k + 2}]" for k in range(-2, 1)]
@@ -143,6 +148,11 @@ class TextFeatures(FeatureColumns):
 
         The word, its prefixes, its suffixes and its length, of the position and of both its neighbours. The paper has affixes
         of all lengths; here they have up to 10 characters, and longer words count as a whole.
+
+        Parameters
+        ----------
+        **options : parameters of `TextFeatures`
+            In the place of the usual ones.
         """
         usual: dict[str, Any] = {
             "window": 1,

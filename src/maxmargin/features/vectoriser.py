@@ -70,31 +70,71 @@ class FeatureColumns(BaseEstimator):
     n_features_: int
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Find the columns; `y` is there for pipelines."""
+        """Find the columns; `y` is there for pipelines.
+
+        Parameters
+        ----------
+        X : list of sequences
+            Sequences of words, tuples, dicts or lists of strings, whatever these features are made of.
+        y : ignored
+            There for pipelines.
+        """
         self._learn(self._begin(X))
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
-        """Find the columns, and return the matrix of the same sequences."""
+        """Find the columns, and return the matrix of the same sequences.
+
+        Parameters
+        ----------
+        X : list of sequences
+            Sequences of words, tuples, dicts or lists of strings, whatever these features are made of.
+        y : ignored
+            There for pipelines.
+        """
         return self.fit_features(X).matrix()
 
     def transform(self, X: Any) -> Any:
-        """The positions of all sequences, one sequence after another, as a CSR array (positions, p)."""
+        """The positions of all sequences, one sequence after another, as a CSR array (positions, p).
+
+        Parameters
+        ----------
+        X : list of sequences
+            Sequences of words, tuples, dicts or lists of strings, whatever these features are made of.
+        """
         return self.features(X).matrix()
 
     def fit_features(self, X: Any) -> Features:
-        """Find the columns, and return the features of the same sequences, which keep no values if all are 1."""
+        """Find the columns, and return the features of the same sequences, which keep no values if all are 1.
+
+        Parameters
+        ----------
+        X : list of sequences
+            Sequences of words, tuples, dicts or lists of strings, whatever these features are made of.
+        """
         found = self._begin(X)
         return self._features(found, self._learn(found))
 
     def features(self, X: Any) -> Features:
-        """The positions of all sequences as features."""
+        """The positions of all sequences as features.
+
+        Parameters
+        ----------
+        X : list of sequences
+            Sequences of words, tuples, dicts or lists of strings, whatever these features are made of.
+        """
         check_is_fitted(self)
         found = self._read(X)
         return self._features(found, self._columns_of(found.names))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Names of the columns, as scikit-learn asks for them."""
+        """Names of the columns, as scikit-learn asks for them.
+
+        Parameters
+        ----------
+        input_features : ignored
+            There since scikit-learn passes it.
+        """
         check_is_fitted(self)
         if self.n_hash is not None:
             raise OptionError(f"With n_hash={self.n_hash} columns have no names.")
@@ -104,7 +144,13 @@ class FeatureColumns(BaseEstimator):
         return hasattr(self, "n_features_")
 
     def set_columns(self, names: list[str] | None) -> None:
-        """Make columns of these names, which must differ; None for hashing."""
+        """Make columns of these names, which must differ; None for hashing.
+
+        Parameters
+        ----------
+        names : list of str, or None
+            The names, in the order of the columns; None if names are hashed.
+        """
         for name in ("feature_names_", "_column"):
             self.__dict__.pop(name, None)
         if names is None:
@@ -196,7 +242,7 @@ class Vectoriser(FeatureColumns):
 
     Attributes
     ----------
-    feature_names_ : array (p,), n_features_ : int
+    feature_names_, n_features_ : array (p,), int
         The columns' names, sorted (not there with ``n_hash``), and how many there are.
 
     Examples

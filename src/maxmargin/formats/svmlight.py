@@ -71,15 +71,29 @@ class ClassData:
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """The examples of a file, with their labels still as they are spelled: ``""`` where there is none."""
+    """The examples of a file, with their labels still as they are spelled.
+
+    Attributes
+    ----------
+    place : str
+        The file, as errors name it.
+    line_numbers : list of int
+        The line of each example.
+    labels : list of str
+        The labels as they are spelled; "" where there is none.
+    X : csr_array of float64 (n, p)
+        The features.
+    base : int
+        The index of the first column.
+    queries : list of int
+        The query of each line, -1 where there is none.
+    """
 
     place: str
     line_numbers: list[int]
     labels: list[str]
     X: csr_array[np.float64]
-    #: The index of the first column.
     base: int
-    #: The query of each line, -1 where there is none.
     queries: list[int]
 
     @property
@@ -92,12 +106,25 @@ class LabelledRows:
         return all(label and "," not in label for label in dict.fromkeys(self.labels))
 
     def multi_label(self, label_names: Sequence[str] | None = None) -> MultiLabelData:
-        """The rows as multi-label data; see `read_libsvm_multilabel`."""
+        """The rows as multi-label data; see `read_libsvm_multilabel`.
+
+        Parameters
+        ----------
+        label_names : sequence of str, optional
+            The labels that there may be, in the order of the columns; by default those that occur.
+        """
         Y, names = _label_matrix(self.place, self.line_numbers, self.labels, label_names)
         return MultiLabelData(self.X, Y, self.feature_names, names)
 
     def classes(self, known: Sequence[Any] | None = None) -> ClassData:
-        """The rows for a classifier; see `read_svmlight_classes`."""
+        """The rows for a classifier; see `read_svmlight_classes`.
+
+        Parameters
+        ----------
+        known : sequence, optional
+            The classes that there may be; any other label is refused with its line, but for 0, which then says that the label is
+            not known.
+        """
         label_of = _classes_of(dict.fromkeys(self.labels), known)
         possible = None if known is None else {None, *known}
         for token, label in label_of.items():

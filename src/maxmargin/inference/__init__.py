@@ -69,7 +69,13 @@ ENGINES: dict[str, Callable[[], Engine]] = {
 
 
 def engine(name_or_object: str | Engine) -> Engine:
-    """Return the engine of that name, with its default options, or the given engine itself."""
+    """Return the engine of that name, with its default options, or the given engine itself.
+
+    Parameters
+    ----------
+    name_or_object : str or Engine
+        A name in `ENGINES`, or an engine.
+    """
     if isinstance(name_or_object, str):
         if name_or_object not in ENGINES:
             known = ", ".join(f'"{name}"' for name in sorted(ENGINES))

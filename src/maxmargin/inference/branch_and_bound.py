@@ -104,7 +104,15 @@ class BranchAndBound:
         return self.search(graphs, scores)[0]
 
     def search(self, graphs: FactorGraphs, scores: Scores) -> tuple[MapResult, NDArray[np.int64]]:
-        """Find the best labeling of every example, and count the nodes (M,) that it took."""
+        """Find the best labeling of every example, and count the nodes (M,) that it took.
+
+        Parameters
+        ----------
+        graphs : FactorGraphs
+            The batch.
+        scores : Scores
+            Tables of scores of its variables and factors.
+        """
         scores = finite_scores(self, graphs, scores, WHO)
         labels, visited = np.empty(len(graphs.labels), np.int32), np.zeros(graphs.n_examples, np.int64)
         with _room(graphs) as room:

@@ -35,7 +35,13 @@ LARGE, FEW_CYCLES = 10_000, 0.01
 
 
 def choose(graphs: FactorGraphs) -> tuple[Engine, str]:
-    """The engine that predicts, and why."""
+    """The engine that predicts, and why.
+
+    Parameters
+    ----------
+    graphs : FactorGraphs
+        The batch.
+    """
     exact = exact_engine(graphs)
     if exact is not None:
         return exact
@@ -46,7 +52,13 @@ def choose(graphs: FactorGraphs) -> tuple[Engine, str]:
 
 
 def choose_oracle(graphs: FactorGraphs) -> tuple[Engine, str]:
-    """The engine that a solver asks, and why."""
+    """The engine that a solver asks, and why.
+
+    Parameters
+    ----------
+    graphs : FactorGraphs
+        The batch.
+    """
     cut = GraphCut()
     if not graphs.is_forest and cut.refusal(graphs) is None:
         return cut, "binary variables in pairs: the relaxation by a graph cut"
@@ -57,7 +69,13 @@ def choose_oracle(graphs: FactorGraphs) -> tuple[Engine, str]:
 
 
 def choose_marginals(graphs: FactorGraphs) -> tuple[Engine, str]:
-    """The engine for marginals, and why: exact where that is cheap, else loopy sum-product."""
+    """The engine for marginals, and why: exact where that is cheap, else loopy sum-product.
+
+    Parameters
+    ----------
+    graphs : FactorGraphs
+        The batch.
+    """
     exact = exact_engine(graphs)
     return exact if exact is not None else (LoopyBP(), "no cheap exact engine")
 

@@ -35,39 +35,62 @@ T = TypeVar("T")
 
 
 class MapResult(NamedTuple):
-    """Labelings and their scores."""
+    """Labelings and their scores.
 
-    #: (V,) int32: the labeling of each example, concatenated.
+    Attributes
+    ----------
+    labels : int32 array (V,)
+        The labeling of each example, concatenated.
+    values : float64 array (M,)
+        Its score.
+    bounds : float64 array (M,)
+        An upper bound on the best score; equal to ``values`` when the engine is exact.
+    ambiguous : bool array (V,), or None
+        Variables that the engine's relaxation left open, and rounding decided; None where nothing is relaxed.
+    """
+
     labels: NDArray[np.int32]
-    #: (M,) float64: its score.
     values: NDArray[np.float64]
-    #: (M,) float64: an upper bound on the best score; equal to ``values`` when the engine is exact.
     bounds: NDArray[np.float64]
-    #: (V,) bool: variables that the engine's relaxation left open, and rounding decided; None where nothing is relaxed.
     ambiguous: NDArray[np.bool_] | None = None
 
 
 class Relaxed(NamedTuple):
-    """The optimum of a relaxation."""
+    """The optimum of a relaxation.
 
-    #: Marginal of each state of each variable, in *states* coordinates; fractional where the relaxation is not tight.
+    Attributes
+    ----------
+    variables : float64 array
+        Marginal of each state of each variable, in *states* coordinates; fractional where the relaxation is not tight.
+    bounds : float64 array (M,)
+        The value of the relaxation, an upper bound on the best score.
+    ambiguous : bool array (V,)
+        Variables whose marginals are not 0 or 1.
+    factors : float64 array
+        Marginal of each joint state of each factor, in *tables* coordinates.
+    """
+
     variables: NDArray[np.float64]
-    #: (M,): the value of the relaxation, an upper bound on the best score.
     bounds: NDArray[np.float64]
-    #: (V,) bool: variables whose marginals are not 0 or 1.
     ambiguous: NDArray[np.bool_]
-    #: Marginal of each joint state of each factor, in *tables* coordinates.
     factors: NDArray[np.float64]
 
 
 class Marginals(NamedTuple):
-    """Marginals of the Gibbs distribution of a batch."""
+    """Marginals of the Gibbs distribution of a batch.
 
-    #: Probability of each state of each variable, in *states* coordinates.
+    Attributes
+    ----------
+    variables : float64 array
+        Probability of each state of each variable, in *states* coordinates.
+    factors : float64 array
+        Probability of each joint state of each factor, in *tables* coordinates.
+    log_partition : float64 array (M,)
+        temperature * log sum exp(score / temperature).
+    """
+
     variables: NDArray[np.float64]
-    #: Probability of each joint state of each factor, in *tables* coordinates.
     factors: NDArray[np.float64]
-    #: (M,): temperature * log sum exp(score / temperature).
     log_partition: NDArray[np.float64]
 
 
@@ -95,15 +118,39 @@ class Engine(Protocol):
         ...
 
     def refusal(self, graphs: FactorGraphs) -> str | None:
-        """Return a sentence saying why this engine cannot handle the batch, or None if it can."""
+        """Return a sentence saying why this engine cannot handle the batch, or None if it can.
+
+        Parameters
+        ----------
+        graphs : FactorGraphs
+            The batch.
+        """
         ...
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:
-        """Find the best labeling of every example."""
+        """Find the best labeling of every example.
+
+        Parameters
+        ----------
+        graphs : FactorGraphs
+            The batch.
+        scores : Scores
+            Tables of scores of its variables and factors.
+        """
         ...
 
     def marginals(self, graphs: FactorGraphs, scores: Scores, temperature: float = 1.0) -> Marginals:
-        """Compute the marginals of every variable and factor."""
+        """Compute the marginals of every variable and factor.
+
+        Parameters
+        ----------
+        graphs : FactorGraphs
+            The batch.
+        scores : Scores
+            Tables of scores of its variables and factors.
+        temperature : float
+            What scores are divided by.
+        """
         ...
 
 

@@ -159,11 +159,25 @@ class GraphCut:
         return refusal_of(graphs, binary_faults(graphs), WHO)
 
     def plan(self, graphs: FactorGraphs) -> Network:
-        """The network, by which compiled loops ask about one example."""
+        """The network, by which compiled loops ask about one example.
+
+        Parameters
+        ----------
+        graphs : FactorGraphs
+            The batch.
+        """
         return network(graphs)
 
     def relax(self, graphs: FactorGraphs, scores: Scores) -> Relaxed:
-        """Maximise over the local polytope: marginals of 0, 1/2 and 1, and the value of the relaxation."""
+        """Maximise over the local polytope: marginals of 0, 1/2 and 1, and the value of the relaxation.
+
+        Parameters
+        ----------
+        graphs : FactorGraphs
+            The batch.
+        scores : Scores
+            Tables of scores of its variables and factors.
+        """
         return self._solve(graphs, scores, True)[0]
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:

@@ -70,7 +70,13 @@ class JunctionTree:
     exact = True
 
     def plan(self, graphs: FactorGraphs) -> Tree:
-        """The clique trees, by which compiled loops ask about one example."""
+        """The clique trees, by which compiled loops ask about one example.
+
+        Parameters
+        ----------
+        graphs : FactorGraphs
+            The batch.
+        """
         return clique_trees(graphs)
 
     def __init__(self, limit: int = 2**24) -> None:
@@ -98,11 +104,23 @@ class JunctionTree:
         return None
 
     def width(self, graphs: FactorGraphs) -> NDArray[np.int64]:
-        """Induced width (M,) of each example's graph under the best elimination order found."""
+        """Induced width (M,) of each example's graph under the best elimination order found.
+
+        Parameters
+        ----------
+        graphs : FactorGraphs
+            The batch.
+        """
         return np.array([one.width for one in eliminations(graphs)], np.int64)[graphs.structure_of]
 
     def entries(self, graphs: FactorGraphs) -> NDArray[np.float64]:
-        """Number of table entries (M,) that each example takes; as floats, since they may be astronomical."""
+        """Number of table entries (M,) that each example takes; as floats, since they may be astronomical.
+
+        Parameters
+        ----------
+        graphs : FactorGraphs
+            The batch.
+        """
         return table_entries(graphs)[graphs.structure_of]
 
     def maximise(self, graphs: FactorGraphs, scores: Scores) -> MapResult:

@@ -35,11 +35,17 @@ from maxmargin.problems.layout import Largest, local_offsets
 
 
 class TopK(NamedTuple):
-    """The best labelings of a batch, best first."""
+    """The best labelings of a batch, best first.
 
-    #: (k, V) int32: row r holds the labeling of rank r of each example, concatenated; -1 where there are fewer than k.
+    Attributes
+    ----------
+    labels : int32 array (k, V)
+        Row r holds the labeling of rank r of each example, concatenated; -1 where there are fewer than k.
+    values : float64 array (M, k)
+        Their scores; -inf where there are fewer than k.
+    """
+
     labels: NDArray[np.int32]
-    #: (M, k) float64: their scores; -inf where there are fewer than k.
     values: NDArray[np.float64]
 
 

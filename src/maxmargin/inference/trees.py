@@ -101,7 +101,13 @@ class Trees:
     operations = 2.0
 
     def plan(self, graphs: FactorGraphs) -> Schedule:
-        """The order of the messages, by which compiled loops ask about one example."""
+        """The order of the messages, by which compiled loops ask about one example.
+
+        Parameters
+        ----------
+        graphs : FactorGraphs
+            The batch.
+        """
         return schedule(graphs)
 
     def refusal(self, graphs: FactorGraphs) -> str | None:

@@ -48,7 +48,13 @@ _AT_K = re.compile(r"(precision|recall)@(\d+(?:\.\d+)?)(%?)")
 
 
 def is_measure(name: str) -> bool:
-    """Whether there is a measure of this name."""
+    """Whether there is a measure of this name.
+
+    Parameters
+    ----------
+    name : str
+        Such as "f1" or "precision@10%".
+    """
     return name in ("break-even", "roc-area", "error") or bool(_F_SCORE.fullmatch(name) or _AT_K.fullmatch(name))
 
 
@@ -116,7 +122,13 @@ class CountMeasure:
         return self.positive.astype(np.int64)
 
     def take(self, rows: NDArray[np.int64]) -> CountMeasure:
-        """The measure of some of the rows; a number k of all rows becomes its share of these."""
+        """The measure of some of the rows; a number k of all rows becomes its share of these.
+
+        Parameters
+        ----------
+        rows : int array
+            Numbers of the rows.
+        """
         name = self.name
         if self.k is not None and name != "break-even" and not name.endswith("%"):
             name = f"{name.partition('@')[0]}@{min(max(1, round(self.k * len(rows) / self.n)), len(rows))}"
@@ -127,7 +139,13 @@ class CountMeasure:
         return np.frombuffer(self.name.encode(), np.uint8), self.positive, self.weight
 
     def find(self, scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-        """The labeling of largest loss minus score: coefficients of the rows in psi, and the loss."""
+        """The labeling of largest loss minus score: coefficients of the rows in psi, and the loss.
+
+        Parameters
+        ----------
+        scores : array (n,)
+            Scores of all rows.
+        """
         positive, negative = self.rows
         margins = self.weight / self.n * scores
         low = positive[np.argsort(margins[positive], kind="stable")]
@@ -163,7 +181,13 @@ class CountMeasure:
         return coefficients, self.unit * len(below)
 
     def loss(self, scores: NDArray[np.float64]) -> float:
-        """The loss of predictions: the rows of positive score, or the k rows of largest score."""
+        """The loss of predictions: the rows of positive score, or the k rows of largest score.
+
+        Parameters
+        ----------
+        scores : array (n,)
+            Scores of all rows.
+        """
         predicted = scores > 0.0
         if self.k is not None:
             predicted = np.zeros(self.n, bool)

@@ -79,7 +79,13 @@ class PairMeasure:
         return self.levels
 
     def take(self, rows: NDArray[np.int64]) -> PairMeasure:
-        """The measure of some of the rows."""
+        """The measure of some of the rows.
+
+        Parameters
+        ----------
+        rows : int array
+            Numbers of the rows.
+        """
         queries = np.unique(self.queries[rows], return_inverse=True)[1]
         return PairMeasure(self.levels[rows], queries, self.by_query, self.name)
 
@@ -88,11 +94,23 @@ class PairMeasure:
         return self.levels, self.queries, self.weight
 
     def find(self, scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-        """The pairs that are not in order by a margin of 1: coefficients of the rows in psi, and the loss."""
+        """The pairs that are not in order by a margin of 1: coefficients of the rows in psi, and the loss.
+
+        Parameters
+        ----------
+        scores : array (n,)
+            Scores of all rows.
+        """
         return self._swapped(scores, scores + 1.0)
 
     def loss(self, scores: NDArray[np.float64]) -> float:
-        """The share of swapped pairs; a pair of equal scores is half of one."""
+        """The share of swapped pairs; a pair of equal scores is half of one.
+
+        Parameters
+        ----------
+        scores : array (n,)
+            Scores of all rows.
+        """
         ties = self._swapped(scores, np.nextafter(scores, np.inf))[1]
         return 0.5 * (self._swapped(scores, scores)[1] + ties)
 

@@ -60,17 +60,35 @@ class MeasureProblem:
         self.weight = np.ones(int(self.units.max(initial=-1)) + 1)
 
     def with_weights(self, weights: ArrayLike | None) -> MeasureProblem:
-        """The problem of the units with a weight above 0; they are in or out, and count the same."""
+        """The problem of the units with a weight above 0; they are in or out, and count the same.
+
+        Parameters
+        ----------
+        weights : array
+            A weight a unit.
+        """
         if weights is None:
             return self
         return self.take(np.flatnonzero(np.asarray(weights) > 0.0))
 
     def with_variable_features(self, features: Features) -> MeasureProblem:
-        """The same problem with other features of the rows."""
+        """The same problem with other features of the rows.
+
+        Parameters
+        ----------
+        features : Features
+            As many rows as there are now.
+        """
         return MeasureProblem(features, self.measure, self.units, self.constant)
 
     def take(self, units: NDArray[np.int64]) -> MeasureProblem:
-        """The problem of some units."""
+        """The problem of some units.
+
+        Parameters
+        ----------
+        units : int array
+            Numbers of the units: rows, or queries.
+        """
         rows = self._rows(units)
         kept = np.unique(self.units[rows], return_inverse=True)[1]
         features = Features(self.variable_features.matrix()[rows], self.variable_features.name)
@@ -82,11 +100,25 @@ class MeasureProblem:
         return np.flatnonzero(chosen[self.units])
 
     def split_weights(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64]]:
-        """The weights as one block, a view."""
+        """The weights as one block, a view.
+
+        Parameters
+        ----------
+        w : array (d,)
+            Weights.
+        """
         return (w.reshape(1, -1),)
 
     def scores(self, w: NDArray[np.float64], threads: int = 1) -> NDArray[np.float64]:
-        """Scores X w of all rows."""
+        """Scores X w of all rows.
+
+        Parameters
+        ----------
+        w : array (d,)
+            Weights.
+        threads : int
+            Threads.
+        """
         arrays, out, weights = self.variable_features.arrays, np.empty(self.measure.n), w.reshape(-1, 1)
         map_shards(lambda begin, end: _scores(arrays, weights, begin, end, out), self.shards, threads, pausing=True)
         return out
@@ -99,7 +131,13 @@ class MeasureProblem:
         return list(itertools.pairwise(cuts))
 
     def max_oracle(self, loss_augmented: bool = True) -> MeasureOracle:
-        """The oracle."""
+        """The oracle.
+
+        Parameters
+        ----------
+        loss_augmented : bool
+            Always True: a measure has no oracle without its loss.
+        """
         if not loss_augmented:
             raise OptionError(
                 f"loss={self.measure.name!r} is trained by its most violated labelings, and by nothing else."
@@ -130,7 +168,15 @@ class MeasureProblem:
         return ell, float(coefficients**2 @ norms)
 
     def loss_of(self, units: NDArray[np.int64], w: NDArray[np.float64]) -> float:
-        """The loss of the predictions for some units; of all, where those lack a class or have no pairs."""
+        """The loss of the predictions for some units; of all, where those lack a class or have no pairs.
+
+        Parameters
+        ----------
+        units : int array
+            Numbers of the units: rows, or queries.
+        w : array (d,)
+            Weights.
+        """
         rows, scores = self._rows(units), self.scores(w)
         try:
             return float(self.measure.take(rows).loss(scores[rows]))

@@ -31,16 +31,23 @@ EQUAL = {"PRT": "ADVP"}
 
 @dataclass(frozen=True)
 class BracketScores:
-    """Counts over a set of sentences, and the scores they make."""
+    """Counts over a set of sentences, and the scores they make.
 
-    #: Brackets of the gold trees, of the predicted ones, and those that match.
+    Attributes
+    ----------
+    gold, predicted, matched : int
+        Brackets of the gold trees, of the predicted ones, and those that match.
+    sentences, exact : int
+        Sentences, and those in which all brackets match.
+    words, right_tags : int
+        Words that are not taken out, and those with the right tag.
+    """
+
     gold: int
     predicted: int
     matched: int
-    #: Sentences, and those in which all brackets match.
     sentences: int
     exact: int
-    #: Words that are not taken out, and those with the right tag.
     words: int
     right_tags: int
 

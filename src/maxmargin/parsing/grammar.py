@@ -160,7 +160,13 @@ class Grammar:
         return names + [f"{s[tag]} -> {tokens[token]}" for tag, token in self.lexical.tolist()]
 
     def tokens(self, words: Sequence[str]) -> NDArray[np.int32]:
-        """The tokens of a sentence; unknown words by their class."""
+        """The tokens of a sentence; unknown words by their class.
+
+        Parameters
+        ----------
+        words : sequence of str
+            A sentence.
+        """
         return np.array([self._token_of(word) for word in words], np.int32)
 
     def _token_of(self, word: str) -> int:
@@ -176,7 +182,13 @@ class Grammar:
         return self.words[token] if token < known else self.word_classes[token - known]
 
     def spans_of(self, tree: Tree) -> Any:
-        """The derivation of a tree: records begin, end, symbol, rule, split."""
+        """The derivation of a tree: records begin, end, symbol, rule, split.
+
+        Parameters
+        ----------
+        tree : Tree
+            A tree.
+        """
         rows = []
         for kind, names, _, begin, end, split in _steps(tree, self.markov, self.parent):
             key = self._key(kind, names)
@@ -204,7 +216,13 @@ class Grammar:
         return f"{names[0]} -> {names[1]!r}{unknown}"
 
     def rules_of(self, tree: Tree) -> NDArray[np.int64]:
-        """The numbers of the rules in the derivation of a tree, with repetitions."""
+        """The numbers of the rules in the derivation of a tree, with repetitions.
+
+        Parameters
+        ----------
+        tree : Tree
+            A tree.
+        """
         return self.spans_of(tree).rule.astype(np.int64)  # type: ignore[no-any-return]
 
     def build(self, derivation: ArrayLike, words: Sequence[str] | None = None) -> Tree:
@@ -251,7 +269,15 @@ class Grammar:
 
     @classmethod
     def from_arrays(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Grammar:
-        """The grammar of what `to_arrays` returned."""
+        """The grammar of what `to_arrays` returned.
+
+        Parameters
+        ----------
+        header : dict
+            Names and options, as JSON has them.
+        arrays : dict of str to array
+            The rules.
+        """
         missing = sorted(_IN_HEADER - set(header)) + sorted({f"grammar_{name}" for name in _IN_ARRAYS} - set(arrays))
         if missing:
             raise DataError(f"A saved grammar lacks {missing[0]!r}.")
@@ -382,6 +408,13 @@ def pcfg_weights(grammar: Grammar, counts: ArrayLike) -> NDArray[np.float64]:
 
     The probabilities of a symbol's binary and unary rules, its known words and ``UNK`` sum to one; finer classes are
     parts of ``UNK``. Rules never seen get -inf.
+
+    Parameters
+    ----------
+    grammar : Grammar
+        The rules.
+    counts : array (n_rules,)
+        How often each was seen.
     """
     n = np.asarray(counts, np.float64)
     if n.shape != (grammar.n_rules,) or not (n >= 0).all():

@@ -95,7 +95,13 @@ def write_trees(path: str | os.PathLike[str], trees: Iterable[Tree]) -> None:
 
 
 def without_traces(tree: Tree) -> Tree | None:
-    """The tree without traces and without nodes that hold nothing else; None if nothing is left."""
+    """The tree without traces and without nodes that hold nothing else; None if nothing is left.
+
+    Parameters
+    ----------
+    tree : Tree
+        A tree.
+    """
 
     def kept(node: Tree, below: list[Tree | None]) -> Tree | None:
         if node.is_tag:
@@ -107,7 +113,13 @@ def without_traces(tree: Tree) -> Tree | None:
 
 
 def without_functions(tree: Tree) -> Tree:
-    """The tree without functions in its labels."""
+    """The tree without functions in its labels.
+
+    Parameters
+    ----------
+    tree : Tree
+        A tree.
+    """
 
     def plain(node: Tree, below: list[Tree]) -> Tree:
         label = _PLAIN.match(node.label)
@@ -117,7 +129,13 @@ def without_functions(tree: Tree) -> Tree:
 
 
 def collapse_unary(tree: Tree) -> Tree:
-    """The tree with every chain of nodes over a single subtree made one node, such as S+VP; `expand_unary` undoes it."""
+    """The tree with every chain of nodes over a single subtree made one node, such as S+VP; `expand_unary` undoes it.
+
+    Parameters
+    ----------
+    tree : Tree
+        A tree.
+    """
 
     # A node is its labels, from the bottom up, and what is below; labels are joined once, when the chain ends.
     def collapsed(node: Tree, below: list[_Chain]) -> _Chain:
@@ -137,7 +155,13 @@ def _joined(chain: _Chain) -> Tree:
 
 
 def expand_unary(tree: Tree) -> Tree:
-    """The tree with collapsed labels made chains of nodes again."""
+    """The tree with collapsed labels made chains of nodes again.
+
+    Parameters
+    ----------
+    tree : Tree
+        A tree.
+    """
 
     def expanded(node: Tree, below: list[Tree]) -> Tree:
         if node.is_tag:

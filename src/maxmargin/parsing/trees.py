@@ -61,7 +61,13 @@ class Tree:
 
     @classmethod
     def parse(cls, text: str) -> Tree:
-        """Read one tree from its bracketed text."""
+        """Read one tree from its bracketed text.
+
+        Parameters
+        ----------
+        text : str
+            One tree in brackets.
+        """
         trees = list(parse_trees(text.split("\n"), "The text of the tree"))
         if len(trees) != 1:
             raise DataError(f"The text has {len(trees)} trees; expected one.")
@@ -82,7 +88,13 @@ class Tree:
                 stack.extend(reversed(node.children))
 
     def fold(self, combine: Callable[[Tree, list[T]], T]) -> T:
-        """Compute something of every node from what was computed of its subtrees (none below a tag)."""
+        """Compute something of every node from what was computed of its subtrees (none below a tag).
+
+        Parameters
+        ----------
+        combine : callable
+            ``combine(node, results)`` of a node and the results of its children, in order.
+        """
         done: list[T] = []
         for node in reversed(list(self.nodes())):
             n = 0 if node.is_tag else len(node.children)

@@ -63,6 +63,10 @@ def chain_problem(
         Learn a weight for the first and for the last tag.
     forbidden : bool array (K, K), optional
         Transitions that may not happen.
+    loss : "hamming", "fraction", "count", "zero-one" or array (K, K)
+        Task loss; an array has the costs by true and predicted tag.
+    sample_weight : array (M,), optional
+        Weights of the sequences.
     lengths : int array (M,), optional
     order : 0, 1 or 2
         How many tags before a position its transitions know.

@@ -56,7 +56,15 @@ _COORDINATES = ("variables", "factors", "states", "tables", "messages")
 
 
 class Scores(NamedTuple):
-    """Score tables of a batch: ``variables`` in *states* coordinates, ``factors`` in *tables* coordinates."""
+    """Score tables of a batch.
+
+    Attributes
+    ----------
+    variables : float64 array
+        A score for each state of each variable, in *states* coordinates.
+    factors : float64 array
+        A score for each joint state of each factor, in *tables* coordinates.
+    """
 
     variables: NDArray[np.float64]
     factors: NDArray[np.float64]
@@ -229,7 +237,13 @@ class FactorGraphs:
         return self._first_structured() is not None
 
     def refuse_structured(self, engine: str) -> str | None:
-        """A sentence for an engine that knows tables only, naming the first structured factor; None if there is none."""
+        """A sentence for an engine that knows tables only, naming the first structured factor; None if there is none.
+
+        Parameters
+        ----------
+        engine : str
+            Name of the engine, for the sentence.
+        """
         found = self._first_structured()
         if found is None:
             return None
@@ -259,7 +273,13 @@ class FactorGraphs:
         self.arrays = self.arrays._replace(structured=structured_data(self.factor_templates))
 
     def split_weights(self, flat: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Views of the flat weights: (variable blocks, features) and (factor blocks, features)."""
+        """Views of the flat weights: (variable blocks, features) and (factor blocks, features).
+
+        Parameters
+        ----------
+        flat : array (d,)
+            Weights.
+        """
         of_variables = (self.n_variable_blocks, self.variable_features.shape[1])
         of_factors = (self.n_factor_blocks, self.factor_features.shape[1])
         cut = of_variables[0] * of_variables[1]
@@ -268,7 +288,13 @@ class FactorGraphs:
     def working_weights(
         self, flat: NDArray[np.float64] | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Weights as kernels want them, feature-major: W_v (p, B_v) and W_f (q, B_f)."""
+        """Weights as kernels want them, feature-major: W_v (p, B_v) and W_f (q, B_f).
+
+        Parameters
+        ----------
+        flat : array (d,)
+            Weights.
+        """
         if flat is None:
             pairs = (self.n_variable_blocks, self.variable_features), (self.n_factor_blocks, self.factor_features)
             w_v, w_f = (np.zeros((features.working_rows, blocks)) for blocks, features in pairs)
@@ -277,7 +303,13 @@ class FactorGraphs:
         return self.variable_features.working_weights(of_variables), self.factor_features.working_weights(of_factors)
 
     def flat_weights(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Flat weights of the kernels' two matrices."""
+        """Flat weights of the kernels' two matrices.
+
+        Parameters
+        ----------
+        w_v, w_f : array (p, B_v), array (q, B_f)
+            Weights as kernels have them.
+        """
         flat = np.empty(self.n_weights)
         of_variables, of_factors = self.split_weights(flat)
         for to, blocks in (
@@ -294,13 +326,26 @@ class FactorGraphs:
         one: tuple[NDArray[np.float64], NDArray[np.float64]],
         other: tuple[NDArray[np.float64], NDArray[np.float64]],
     ) -> float:
-        """Inner product of two pairs of the kernels' matrices."""
+        """Inner product of two pairs of the kernels' matrices.
+
+        Parameters
+        ----------
+        one, other : pairs of arrays (p, B_v) and (q, B_f)
+            Weights as kernels have them.
+        """
         return self.variable_features.inner(one[0], other[0]) + self.factor_features.inner(one[1], other[1])
 
     def take(self, examples: ArrayLike, keep_numbers: bool = False) -> FactorGraphs:
         """The batch of some of the examples, in the given order; structures, templates and features are shared.
 
         Sentences count its examples from 0, or with `keep_numbers` as this batch does.
+
+        Parameters
+        ----------
+        examples : int array
+            Numbers of the examples.
+        keep_numbers : bool
+            Sentences count examples as this batch does, not from 0.
         """
         chosen = np.asarray(examples, np.int64)
         a = self.arrays
@@ -322,11 +367,23 @@ class FactorGraphs:
         )
 
     def number_of(self, m: int) -> int:
-        """Number of example m in the batch that this one was taken from, for sentences about it."""
+        """Number of example m in the batch that this one was taken from, for sentences about it.
+
+        Parameters
+        ----------
+        m : int
+            Number of the example in this batch.
+        """
         return int(self._numbers[m])
 
     def slice(self, begin: int, end: int) -> FactorGraphs:
-        """The batch of examples begin to end - 1: views of this batch's arrays, which `take` would copy."""
+        """The batch of examples begin to end - 1: views of this batch's arrays, which `take` would copy.
+
+        Parameters
+        ----------
+        begin, end : int
+            The first example, and the one after the last.
+        """
         a = self.arrays
         table = a.examples[begin : end + 1].copy()
         first, last = a.examples[begin], a.examples[end]
@@ -371,7 +428,13 @@ class FactorGraphs:
         return made
 
     def with_costs(self, factor: NDArray[np.float64]) -> FactorGraphs:
-        """The same batch with the task loss of each variable multiplied by a number (V,)."""
+        """The same batch with the task loss of each variable multiplied by a number (V,).
+
+        Parameters
+        ----------
+        factor : array (V,)
+            What the loss of each variable is multiplied by.
+        """
         if self.zero_one:
             raise OptionError(
                 'class_weight is not possible with loss="zero-one", of which single variables have no share; use sample_weight.'
@@ -393,17 +456,35 @@ class FactorGraphs:
         return self._with(a._replace(losses=losses, costs=np.empty(0)))
 
     def with_weights(self, weights: ArrayLike | None) -> FactorGraphs:
-        """The same batch with other weights of its examples, scaled to mean 1."""
+        """The same batch with other weights of its examples, scaled to mean 1.
+
+        Parameters
+        ----------
+        weights : array (M,)
+            Weights of the examples.
+        """
         return self._with(self.arrays._replace(weight=example_weights(weights, self.n_examples)))
 
     def with_variable_features(self, features: Features) -> FactorGraphs:
-        """The same batch with other features of its variables, which have as many rows."""
+        """The same batch with other features of its variables, which have as many rows.
+
+        Parameters
+        ----------
+        features : Features
+            As many rows as the variables' features have now.
+        """
         made = self._with(self.arrays)
         made.variable_features = features
         return made
 
     def with_factor_features(self, features: Features) -> FactorGraphs:
-        """The same batch with other features of its factors, which have as many rows."""
+        """The same batch with other features of its factors, which have as many rows.
+
+        Parameters
+        ----------
+        features : Features
+            As many rows as the factors' features have now.
+        """
         made = self._with(self.arrays)
         made.factor_features = features
         return made
@@ -428,19 +509,43 @@ class FactorGraphs:
     # ------------------------------------------------------------------------------------------------ scores
 
     def scores(self, flat: NDArray[np.float64], loss_augmented: bool = False) -> Scores:
-        """Score tables of all variables and factors under the weights, with the task loss added if asked."""
+        """Score tables of all variables and factors under the weights, with the task loss added if asked.
+
+        Parameters
+        ----------
+        flat : array (d,)
+            Weights.
+        loss_augmented : bool
+            Add the task loss of every state.
+        """
         return self.scores_of(self.working_weights(flat), loss_augmented)
 
     def scores_of(
         self, working: tuple[NDArray[np.float64], NDArray[np.float64]], loss_augmented: bool = False
     ) -> Scores:
-        """The same for weights as kernels have them."""
+        """The same for weights as kernels have them.
+
+        Parameters
+        ----------
+        working : pair of arrays (p, B_v) and (q, B_f)
+            Weights as kernels have them.
+        loss_augmented : bool
+            Add the task loss of every state.
+        """
         out = Scores(np.empty(int(self.example_states[-1])), np.empty(int(self.example_tables[-1])))
         fill_scores(self.batch, *working, loss_augmented, *out)
         return out
 
     def labeling_scores(self, scores: Scores, labels: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Score (M,) of one labeling per example under the score tables."""
+        """Score (M,) of one labeling per example under the score tables.
+
+        Parameters
+        ----------
+        scores : Scores
+            Tables of scores of its variables and factors.
+        labels : int array (V,)
+            Labels of all variables, one example after another.
+        """
         out = np.empty(self.n_examples)
         given = self.arrays, scores.variables, scores.factors, np.ascontiguousarray(labels, np.int32), out
         if self.has_structured:
@@ -451,7 +556,13 @@ class FactorGraphs:
         return out
 
     def labeling_losses(self, labels: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Task loss (M,) of one labeling per example."""
+        """Task loss (M,) of one labeling per example.
+
+        Parameters
+        ----------
+        labels : int array (V,)
+            Labels of all variables, one example after another.
+        """
         a = self.arrays
         if self.zero_one:
             wrong = np.logical_or.reduceat(np.asarray(labels) != a.labels, self.example_variables[:-1])

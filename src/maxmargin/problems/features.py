@@ -125,7 +125,17 @@ class Features:
     def of_rows(
         cls, indptr: NDArray[np.int64], indices: NDArray[np.int32], data: NDArray[Any], n_columns: int, name: str
     ) -> Features:
-        """Features of compressed rows that are known to be right: sorted, distinct, in range and finite; no data says ones."""
+        """Features of compressed rows that are known to be right: sorted, distinct, in range and finite; no data says ones.
+
+        Parameters
+        ----------
+        indptr, indices, data : arrays
+            Rows in CSR; no `data` at all if every value is 1.
+        n_columns : int
+            p.
+        name : str
+            What errors call the matrix.
+        """
         made = cls.__new__(cls)
         made.set_rows(indptr, indices, data, n_columns, name)
         return made
@@ -133,7 +143,17 @@ class Features:
     def set_rows(
         self, indptr: NDArray[np.int64], indices: NDArray[np.int32], data: NDArray[Any], n_columns: int, name: str
     ) -> None:
-        """Hold such rows."""
+        """Hold such rows.
+
+        Parameters
+        ----------
+        indptr, indices, data : arrays
+            Rows in CSR; no `data` at all if every value is 1.
+        n_columns : int
+            p.
+        name : str
+            What errors call the matrix.
+        """
         self.name, self.shape = name, (len(indptr) - 1, n_columns)
         self.arrays = _compressed(indptr, indices, data)
 
@@ -160,7 +180,13 @@ class Features:
         return tuple(self.arrays)
 
     def working_weights(self, blocks: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weights (B, p) as kernels want them, feature-major."""
+        """Weights (B, p) as kernels want them, feature-major.
+
+        Parameters
+        ----------
+        blocks : array (B, p)
+            Weights, a row a block.
+        """
         return np.ascontiguousarray(blocks.T)
 
     @property
@@ -169,13 +195,24 @@ class Features:
         return self.shape[1]
 
     def blocks(self, working: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A view (B, p) of weights as kernels have them."""
+        """A view (B, p) of weights as kernels have them.
+
+        Parameters
+        ----------
+        working : array (p, B)
+            Weights as kernels have them.
+        """
         return working.T
 
     def inner(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
         """Inner product of two weights as kernels have them.
 
         Not by BLAS: its threads would wait for each other on a machine that has other work.
+
+        Parameters
+        ----------
+        one, other : arrays (p, B)
+            Weights as kernels have them.
         """
         return float(np.einsum("ij,ij->", self.halves(one)[0], self.halves(other)[1]))
 

@@ -55,6 +55,10 @@ def graph_problem(
     n_states : int
     edge_weights : "full" or "potts"
         "full": one weight vector per pair of states; "potts": one for equal states, 0 otherwise.
+    loss : "hamming", "fraction", "count", "zero-one" or array
+        Task loss; an array has the costs by true and predicted state.
+    sample_weight : array (M,), optional
+        Weights of the graphs.
     node_features : Features, optional
         A row for each node, one graph after another, in the place of the graphs' own features.
     node_weights : "full" or "class-wise"

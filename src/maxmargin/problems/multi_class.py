@@ -42,7 +42,19 @@ def multi_class_problem(
 def binary_problem(
     X: Any, y: ArrayLike | None, loss: str | ArrayLike = "hamming", sample_weight: ArrayLike | None = None
 ) -> FactorGraphs:
-    """Build the problem of a binary data set: score(x, 1) = w . x, score(x, 0) = 0; y holds 0 and 1."""
+    """Build the problem of a binary data set: score(x, 1) = w . x, score(x, 0) = 0; y holds 0 and 1.
+
+    Parameters
+    ----------
+    X : array, CSR matrix or Features (n, p)
+        Features of the examples.
+    y : int array (n,), or None
+        Their classes, 0 and 1; None to predict.
+    loss : "hamming", "zero-one", "fraction", "count" or array (2, 2)
+        Task loss; an array has the costs by true and predicted class.
+    sample_weight : array (n,), optional
+        Weights of the examples.
+    """
     return _one_variable(X, y, _template(-1, 1), loss, sample_weight)
 
 

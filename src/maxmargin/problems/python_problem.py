@@ -59,19 +59,53 @@ class Model:
     feature_names: Sequence[Any] | None = None
 
     def joint_features(self, x: Any, y: Any) -> Any:
-        """Features of an input together with an output."""
+        """Features of an input together with an output.
+
+        Parameters
+        ----------
+        x : object
+            An input.
+        y : object
+            An output.
+        """
         raise NotImplementedError
 
     def loss(self, y: Any, y_hat: Any) -> float:
-        """What it costs to predict y_hat where the truth is y."""
+        """What it costs to predict y_hat where the truth is y.
+
+        Parameters
+        ----------
+        y : object
+            The true output.
+        y_hat : object
+            Another output.
+        """
         raise NotImplementedError
 
     def most_violated(self, x: Any, y: Any, w: Any) -> Any:
-        """An output of largest loss plus score."""
+        """An output of largest loss plus score.
+
+        Parameters
+        ----------
+        x : object
+            An input.
+        y : object
+            Its true output.
+        w : array (d,), or mapping of names to weights
+            The weights.
+        """
         raise NotImplementedError
 
     def predict(self, x: Any, w: Any) -> Any:
-        """An output of largest score."""
+        """An output of largest score.
+
+        Parameters
+        ----------
+        x : object
+            An input.
+        w : array (d,), or mapping of names to weights
+            The weights.
+        """
         raise NotImplementedError
 
 
@@ -156,7 +190,13 @@ class PythonProblem:
         ) / self.n_examples
 
     def with_weights(self, weights: ArrayLike | None) -> PythonProblem:
-        """The same problem with other weights of its examples, scaled to mean 1."""
+        """The same problem with other weights of its examples, scaled to mean 1.
+
+        Parameters
+        ----------
+        weights : array (n,)
+            Weights of the examples.
+        """
         made = copy(self)
         made.weight = example_weights(weights, self.n_examples)
         return made
@@ -183,6 +223,15 @@ class PythonProblem:
         """Planes of the most violated outputs: psi (n, d) in CSR, ell (n,), and their slopes ell - psi . w.
 
         With slack rescaling psi is multiplied by the loss, too.
+
+        Parameters
+        ----------
+        w : array (d,)
+            Weights.
+        examples : int array
+            Numbers of the examples.
+        rescaling : "margin" or "slack"
+            What is multiplied by the loss: the margin, or the slack.
         """
         chosen = [int(m) for m in examples]
         xs, ys = [self.X[m] for m in chosen], [self.Y[m] for m in chosen]
@@ -205,13 +254,29 @@ class PythonProblem:
         return psi, ell, slope
 
     def predicted_planes(self, w: NDArray[np.float64], examples: NDArray[np.int64]) -> tuple[Any, NDArray[np.float64]]:
-        """Planes of predictions, with the loss left out: psi (n, d) in CSR, and zeros."""
+        """Planes of predictions, with the loss left out: psi (n, d) in CSR, and zeros.
+
+        Parameters
+        ----------
+        w : array (d,)
+            Weights.
+        examples : int array
+            Numbers of the examples.
+        """
         chosen = [int(m) for m in examples]
         found = self._outputs("predict", chosen, ([self.X[m] for m in chosen],), w)
         return self._psi(chosen, found), np.zeros(len(chosen))
 
     def prediction_losses(self, w: NDArray[np.float64], examples: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Task loss of the predictions for some examples."""
+        """Task loss of the predictions for some examples.
+
+        Parameters
+        ----------
+        w : array (d,)
+            Weights.
+        examples : int array
+            Numbers of the examples.
+        """
         chosen = [int(m) for m in examples]
         found = self._outputs("predict", chosen, ([self.X[m] for m in chosen],), w)
         return np.array([self._loss(m, y) for m, y in zip(chosen, found, strict=True)])

@@ -107,40 +107,98 @@ class StructuredTemplate(Template):
 
 
 def cardinality(n: int, scores: ArrayLike | None = None, blocks: ArrayLike | None = None) -> StructuredTemplate:
-    """Score the number of variables in state 1, of n binary variables: one parameter for each of 0 to n."""
+    """Score the number of variables in state 1, of n binary variables: one parameter for each of 0 to n.
+
+    Parameters
+    ----------
+    n : int
+        Number of variables.
+    scores : array (n + 1,), optional
+        Fixed score of each count; -inf forbids it. 0 by default.
+    blocks : int array (n + 1,), optional
+        Row of the weights that each count learns, or -1 for none, the default.
+    """
     blocks, scores = _parameters("cardinality", n + 1, scores, blocks)
     return StructuredTemplate(blocks=blocks, scores=scores, scope_states=(2,) * n, kind=CARDINALITY, name="cardinality")
 
 
 def at_most(n: int, k: int) -> StructuredTemplate:
-    """Allow at most k of n binary variables to be in state 1."""
+    """Allow at most k of n binary variables to be in state 1.
+
+    Parameters
+    ----------
+    n : int
+        Number of variables.
+    k : int
+        Largest number of them in state 1.
+    """
     return _counts("at_most", n, k, np.arange(n + 1) <= k)
 
 
 def at_least(n: int, k: int) -> StructuredTemplate:
-    """Demand that at least k of n binary variables are in state 1."""
+    """Demand that at least k of n binary variables are in state 1.
+
+    Parameters
+    ----------
+    n : int
+        Number of variables.
+    k : int
+        Least number of them in state 1.
+    """
     return _counts("at_least", n, k, np.arange(n + 1) >= k)
 
 
 def exactly(n: int, k: int) -> StructuredTemplate:
-    """Demand that exactly k of n binary variables are in state 1."""
+    """Demand that exactly k of n binary variables are in state 1.
+
+    Parameters
+    ----------
+    n : int
+        Number of variables.
+    k : int
+        Number of them in state 1.
+    """
     return _counts("exactly", n, k, np.arange(n + 1) == k)
 
 
 def at_least_one(n: int) -> StructuredTemplate:
-    """Demand that one or more of n binary variables are in state 1."""
+    """Demand that one or more of n binary variables are in state 1.
+
+    Parameters
+    ----------
+    n : int
+        Number of variables.
+    """
     return at_least(n, 1)
 
 
 def exactly_one(n: int) -> StructuredTemplate:
-    """Demand that one and only one of n binary variables is in state 1."""
+    """Demand that one and only one of n binary variables is in state 1.
+
+    Parameters
+    ----------
+    n : int
+        Number of variables.
+    """
     return exactly(n, 1)
 
 
 def chain(
     n: int, n_states: int, scores: ArrayLike | None = None, blocks: ArrayLike | None = None
 ) -> StructuredTemplate:
-    """Score each transition (y_j, y_{j+1}) along the scope: K * K parameters, in C order, shared by all places."""
+    """Score each transition (y_j, y_{j+1}) along the scope: K * K parameters, in C order, shared by all places.
+
+    Parameters
+    ----------
+    n : int
+        Number of variables.
+    n_states : int
+        K.
+    scores : array (K, K), optional
+        Fixed score of each transition; -inf forbids it. 0 by default.
+    blocks : int array (K, K), optional
+        Row of the weights that each transition learns, or -1 for none, the default.
+    """
     return _tree("chain", np.arange(n) - 1, n_states, scores, blocks)
 
 
@@ -172,6 +230,21 @@ def custom(
     """Score labelings of a scope by two ``@njit`` functions of your own; the top of this file says what they are given.
 
     They are compiled and tried out here, on one random problem, so that a mistake is found before training.
+
+    Parameters
+    ----------
+    n_states : sequence of int
+        Number of states of each variable of the scope.
+    n_parameters : int
+        Number of parameters, and of statistics.
+    maximise : compiled function
+        ``maximise(unary, params, n_states, labels)`` writes the best labels and returns their score.
+    statistics : compiled function
+        ``statistics(labels, n_states, out)`` writes the statistics of labels into `out`.
+    scores : array (n_parameters,), optional
+        Fixed score of each parameter; 0 by default.
+    blocks : int array (n_parameters,), optional
+        Row of the weights that each parameter learns, or -1 for none, the default.
     """
     blocks, scores = _parameters("custom", n_parameters, scores, blocks)
     made = StructuredTemplate(

@@ -24,7 +24,7 @@ def two_level_graph(fine: Any, coarse: Any, coarse_of: ArrayLike) -> tuple[Any, 
 
     Parameters
     ----------
-    fine : array or CSR matrix (n, p), coarse : array or CSR matrix (m, p)
+    fine, coarse : array or CSR matrix (n, p), array or CSR matrix (m, p)
         Features of the superpixels of each level.
     coarse_of : int array (n,)
         The coarse superpixel, 0 to m - 1, of each fine one; `nearest_superpixels` finds it from their positions.
@@ -56,7 +56,15 @@ def two_level_graph(fine: Any, coarse: Any, coarse_of: ArrayLike) -> tuple[Any, 
 
 
 def nearest_superpixels(fine: ArrayLike, coarse: ArrayLike) -> NDArray[np.int64]:
-    """The coarse superpixel (n,) whose position (m, d) is nearest to that of each fine one (n, d); the first of several."""
+    """The coarse superpixel (n,) whose position (m, d) is nearest to that of each fine one (n, d); the first of several.
+
+    Parameters
+    ----------
+    fine : array (n, d)
+        Positions of the fine superpixels.
+    coarse : array (m, d)
+        Positions of the coarse ones.
+    """
     one, other = np.asarray(fine, np.float64), np.asarray(coarse, np.float64)
     if one.ndim != 2 or other.ndim != 2 or one.shape[1] != other.shape[1] or len(other) == 0:
         raise DataError(

@@ -35,7 +35,13 @@ _O, _I = 0, 2
 
 @dataclass(frozen=True)
 class ChunkScore:
-    """How many chunks there are, were predicted, and are right."""
+    """How many chunks there are, were predicted, and are right.
+
+    Attributes
+    ----------
+    n_true, n_predicted, n_right : int
+        Numbers of chunks.
+    """
 
     n_true: int
     n_predicted: int
@@ -62,7 +68,19 @@ class ChunkScore:
 
 @dataclass(frozen=True)
 class ChunkScores:
-    """Chunks of all types together and of each type, and the share of the tags that are right; prints as conlleval does."""
+    """Scores of chunks; prints as conlleval does.
+
+    Attributes
+    ----------
+    overall : ChunkScore
+        Of chunks of all types.
+    by_type : dict of str to ChunkScore
+        Of each type.
+    n_tokens : int
+        Number of tags.
+    accuracy : float
+        Share of the tags that are right.
+    """
 
     overall: ChunkScore
     by_type: dict[str, ChunkScore]

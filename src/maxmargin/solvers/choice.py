@@ -42,7 +42,15 @@ _FEW, _FEW_WEIGHTS, _LARGE = 20, 100, 500
 
 
 def choose_solver(problem: Any, objective: str = "margin") -> Solver:
-    """The solver for a problem; its `reason` says why."""
+    """The solver for a problem; its `reason` says why.
+
+    Parameters
+    ----------
+    problem : FactorGraphs, PythonProblem, ParseForests or MeasureProblem
+        What is to be trained.
+    objective : "margin", "log" or "softmax-margin"
+        What is minimised.
+    """
     solver, reason = _choice(problem) if objective == "margin" else _smooth_choice()
     solver.reason = reason
     return solver

@@ -34,8 +34,8 @@ class ChainScores(StructuredScores):
         Score of a tag (row) followed by another (column).
     start, end : tensors (K,), optional
         Scores of the first and of the last tag.
-    lengths : int tensor (B,), or mask : bool tensor (B, T), optional
-        How many positions each sentence has; a mask is True for these, and they come first.
+    lengths, mask : int tensor (B,), bool tensor (B, T), optional
+        How many positions each sentence has; or, True for these, which come first.
     forbidden : bool tensor (K, K), optional
         Transitions that are not allowed; -inf in any of the scores says the same.
     """

@@ -60,8 +60,8 @@ class FactorGraphScores(StructuredScores):
         Score of the states of the first end (row) and of the second (column) of each edge.
     edges : int array or tensor (E, 2), or a list of B of them
         The same for all examples, or each example's own; then E is the largest number of edges.
-    lengths : int tensor (B,), or mask : bool tensor (B, N), optional
-        How many variables each example has; they come first.
+    lengths, mask : int tensor (B,), bool tensor (B, N), optional
+        How many variables each example has; or, True for these, which come first.
     inference : "auto", name or engine
         Who finds maxima and marginals; "auto" is exact where that is cheap, and a relaxation elsewhere
         (`maxmargin.inference.choose`).
@@ -101,7 +101,17 @@ class FactorGraphScores(StructuredScores):
     def from_graphs(
         cls, graphs: FactorGraphs, variables: Tensor, factors: Tensor, inference: str | Engine = "auto"
     ) -> FactorGraphScores:
-        """Scores in *states* and *tables* coordinates of any batch of factor graphs with tables; labels are then flat (V,)."""
+        """Scores in *states* and *tables* coordinates of any batch of factor graphs with tables; labels are then flat (V,).
+
+        Parameters
+        ----------
+        graphs : FactorGraphs
+            The batch.
+        variables, factors : tensors
+            Scores in the order of `maxmargin.problems.Scores`.
+        inference : "auto", name or engine
+            Who finds maxima and marginals.
+        """
         states, entries = int(graphs.example_states[-1]), int(graphs.example_tables[-1])
         variables = check_tensor(variables, "The tensor of variables' scores", ((states,),))
         factors = check_tensor(factors, "The tensor of factors' scores", ((entries,),))
@@ -116,7 +126,15 @@ class FactorGraphScores(StructuredScores):
 
     @classmethod
     def of_trees(cls, trees: Any, inference: str | Engine = "auto") -> FactorGraphScores:
-        """The scores of a `TreeScores`."""
+        """The scores of a `TreeScores`.
+
+        Parameters
+        ----------
+        trees : TreeScores
+            Scores of forests.
+        inference : "auto", name or engine
+            Who finds maxima and marginals.
+        """
         n, size, k = trees.unary.shape
         sizes = trees.sizes.tolist()
         parents = trees.parents.cpu().numpy()

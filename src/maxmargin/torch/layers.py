@@ -68,7 +68,17 @@ class ChainLayer(nn.Module):
         return f"n_tags={self.n_tags}, boundary={self.start is not None}"
 
     def scores(self, emissions: Tensor, mask: Tensor | None = None, lengths: Any = None) -> ChainScores:
-        """The scores of all tag sequences of a batch."""
+        """The scores of all tag sequences of a batch.
+
+        Parameters
+        ----------
+        emissions : tensor (B, T, K)
+            Score of each tag at each position.
+        mask : bool tensor (B, T), optional
+            True for the positions of each sentence, which come first.
+        lengths : int tensor (B,), optional
+            In the place of a mask, how many positions each sentence has.
+        """
         if isinstance(emissions, Tensor) and (emissions.dim() != 3 or emissions.shape[2] != self.n_tags):
             raise DataError(f"emissions has shape {tuple(emissions.shape)}; expected (batch, length, {self.n_tags}).")
         start = self.start
@@ -98,8 +108,11 @@ class ChainLayer(nn.Module):
         mask : bool tensor (B, T), optional
             True for the positions of each sentence, which come first.
         kind : "hinge", "log", "softmax-margin" or "perceptron"
-        cost, reduction : see `maxmargin.torch.structured_hinge`
-            "log" and "perceptron" have no cost.
+        cost : "hamming", "fraction", "count" or tensor
+            What a wrong tag costs, for "hinge" and "softmax-margin": 1 over the mean length of the batch, 1 over the length of its
+            sentence, 1, or a tensor (K, K) of costs ``cost[truth, label]``, or (B, T, K). "log" and "perceptron" have none.
+        reduction : "mean", "sum", "token" or "none"
+            Over the sentences: the mean, the sum, the sum over the number of tags, or a loss for each.
         """
         if kind not in KINDS:
             known = ", ".join(f'"{name}"' for name in KINDS)
@@ -109,12 +122,32 @@ class ChainLayer(nn.Module):
         return function(self.scores(emissions, mask), tags, reduction=reduction, **more)
 
     def forward(self, emissions: Tensor, tags: Tensor, mask: Tensor | None = None, **options: Any) -> Tensor:
-        """The same as `loss`."""
+        """The same as `loss`.
+
+        Parameters
+        ----------
+        emissions : tensor (B, T, K)
+            Score of each tag at each position.
+        tags : int tensor (B, T)
+            The truth.
+        mask : bool tensor (B, T), optional
+            True for the positions of each sentence, which come first.
+        **options : parameters of `loss`
+            `kind`, `cost` and `reduction`.
+        """
         return self.loss(emissions, tags, mask, **options)
 
     @torch.no_grad()
     def decode(self, emissions: Tensor, mask: Tensor | None = None) -> list[list[int]]:
-        """The best tags of each sentence."""
+        """The best tags of each sentence.
+
+        Parameters
+        ----------
+        emissions : tensor (B, T, K)
+            Score of each tag at each position.
+        mask : bool tensor (B, T), optional
+            True for the positions of each sentence, which come first.
+        """
         scores = self.scores(emissions, mask)
         return [row[:n] for row, n in zip(scores.max().labels.tolist(), scores.sizes.tolist(), strict=True)]
 
@@ -125,6 +158,13 @@ class ChainLayer(nn.Module):
         """The layer, and the linear layer that makes its emissions from features, of a fitted `ChainSVM` of order 1 at most.
 
         Tags are numbered in the order of ``model.classes_``.
+
+        Parameters
+        ----------
+        model : ChainSVM
+            A fitted model with a linear kernel.
+        dtype : torch.dtype
+            Type of the parameters.
         """
         if not hasattr(model, "coef_") or not hasattr(model, "transition_coef_"):
             raise OptionError("from_svm needs a fitted ChainSVM with a linear kernel.")

@@ -30,6 +30,7 @@ def structured_hinge(
     Parameters
     ----------
     scores : ChainScores, TreeScores or FactorGraphScores
+        Scores of all labelings.
     labels : int tensor (B, N)
         The truth.
     cost : "hamming", "fraction", "count" or tensor (K, K) or (B, N, K)
@@ -45,18 +46,51 @@ def structured_hinge(
 
 
 def perceptron(scores: StructuredScores, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """The hinge without a cost: 0 where the truth is a best labeling; parameters as `structured_hinge` has them."""
+    """The hinge without a cost: 0 where the truth is a best labeling.
+
+    Parameters
+    ----------
+    scores : ChainScores, TreeScores or FactorGraphScores
+        Scores of all labelings.
+    labels : int tensor (B, N)
+        The truth.
+    reduction : "mean", "sum", "token" or "none"
+        Mean over the examples, sum, sum over the number of variables, or a value an example.
+    """
     value = scores.hinge_maximum()
     return _reduced(value - _truth(scores, labels), scores, reduction)
 
 
 def negative_log_likelihood(scores: StructuredScores, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """Minus the log-probability of the truth; parameters as `structured_hinge` has them."""
+    """Minus the log-probability of the truth.
+
+    Parameters
+    ----------
+    scores : ChainScores, TreeScores or FactorGraphScores
+        Scores of all labelings.
+    labels : int tensor (B, N)
+        The truth.
+    reduction : "mean", "sum", "token" or "none"
+        Mean over the examples, sum, sum over the number of variables, or a value an example.
+    """
     return _reduced(scores.log_partition() - _truth(scores, labels), scores, reduction)
 
 
 def softmax_margin(scores: StructuredScores, labels: Tensor, cost: Any = "hamming", reduction: str = "mean") -> Tensor:
-    """The negative log-likelihood with the cost in the exponent; parameters as `structured_hinge` has them."""
+    """The negative log-likelihood with the cost in the exponent.
+
+    Parameters
+    ----------
+    scores : ChainScores, TreeScores or FactorGraphScores
+        Scores of all labelings.
+    labels : int tensor (B, N)
+        The truth.
+    cost : "hamming", "fraction", "count" or tensor (K, K) or (B, N, K)
+        A wrong label costs 1 / the mean number of variables in the batch, 1 / that of its example, or 1; ``cost[truth, label]``;
+        or what each state of each variable costs.
+    reduction : "mean", "sum", "token" or "none"
+        Mean over the examples, sum, sum over the number of variables, or a value an example.
+    """
     augmented = scores.augmented(scores.costs(labels, cost))
     return _reduced(augmented.log_partition() - _truth(scores, labels), scores, reduction)
 

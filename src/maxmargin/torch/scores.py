@@ -24,22 +24,35 @@ COSTS = ("hamming", "fraction", "count")
 
 
 class Max(NamedTuple):
-    """The best labelings of a batch."""
+    """The best labelings of a batch.
 
-    #: (B,): their scores, with gradients.
+    Attributes
+    ----------
+    values : tensor (B,)
+        Their scores, with gradients.
+    labels : int tensor (B, N)
+        The labelings, -1 at padding.
+    exact : bool tensor (B,)
+        Whether the labeling is proved to be the best.
+    """
+
     values: Tensor
-    #: (B, N): the labelings, -1 at padding.
     labels: Tensor
-    #: (B,) bool: whether the labeling is proved to be the best.
     exact: Tensor
 
 
 class TopK(NamedTuple):
-    """The k best labelings of a batch, best first."""
+    """The k best labelings of a batch, best first.
 
-    #: (B, k): their scores, with gradients; -inf where there are fewer than k.
+    Attributes
+    ----------
+    values : tensor (B, k)
+        Their scores, with gradients; -inf where there are fewer than k.
+    labels : int tensor (B, k, N)
+        The labelings, -1 at padding and where there are fewer than k.
+    """
+
     values: Tensor
-    #: (B, k, N): the labelings, -1 at padding and where there are fewer than k.
     labels: Tensor
 
 
@@ -67,7 +80,13 @@ class StructuredScores(ABC):
 
     @abstractmethod
     def score(self, labels: Tensor) -> Tensor:
-        """Score (B,) of one labeling (B, N) an example, with gradients."""
+        """Score (B,) of one labeling (B, N) an example, with gradients.
+
+        Parameters
+        ----------
+        labels : int tensor (B, N)
+            Labelings.
+        """
 
     @abstractmethod
     def log_partition(self) -> Tensor:
@@ -79,11 +98,25 @@ class StructuredScores(ABC):
 
     @abstractmethod
     def top_k(self, k: int) -> TopK:
-        """The k best labelings of each example."""
+        """The k best labelings of each example.
+
+        Parameters
+        ----------
+        k : int
+            How many.
+        """
 
     @abstractmethod
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
-        """Labelings (n, B, N), drawn independently from p(y) ~ exp(score(y))."""
+        """Labelings (n, B, N), drawn independently from p(y) ~ exp(score(y)).
+
+        Parameters
+        ----------
+        n : int
+            How many of each example.
+        generator : torch.Generator, optional
+            Where random numbers come from.
+        """
 
     @abstractmethod
     def marginals(self) -> Tensor:
@@ -95,11 +128,26 @@ class StructuredScores(ABC):
 
     @abstractmethod
     def costs(self, labels: Tensor, cost: Any) -> Tensor:
-        """What each state of each variable costs if `labels` are the truth, in the coordinates of the variables' scores."""
+        """What each state of each variable costs if `labels` are the truth, in the coordinates of the variables' scores.
+
+        Parameters
+        ----------
+        labels : int tensor (B, N)
+            The truth.
+        cost : "hamming", "fraction", "count" or tensor (K, K) or (B, N, K)
+            A wrong label costs 1 / the mean number of variables in the batch, 1 / that of its example, or 1;
+            ``cost[truth, label]``; or what each state of each variable costs.
+        """
 
     @abstractmethod
     def augmented(self, costs: Tensor) -> StructuredScores:
-        """The same scores with costs added."""
+        """The same scores with costs added.
+
+        Parameters
+        ----------
+        costs : tensor
+            What `costs` returns.
+        """
 
     def hinge_maximum(self) -> Tensor:
         """The value (B,) that a hinge loss takes for the maximum: that of the relaxation, where one was solved."""

@@ -46,8 +46,8 @@ class TreeScores(StructuredScores):
         Parent of each node, -1 for roots.
     edges : int tensor (E, 2)
         In the place of `parents`, pairs of nodes, the same for all examples.
-    lengths : int tensor (B,), or mask : bool tensor (B, N), optional
-        How many nodes each example has; they come first.
+    lengths, mask : int tensor (B,), bool tensor (B, N), optional
+        How many nodes each example has; or, True for these, which come first.
     """
 
     def __init__(

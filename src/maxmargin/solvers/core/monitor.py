@@ -11,7 +11,21 @@ from typing import NamedTuple, Protocol
 
 
 class Report(NamedTuple):
-    """What a solver knows at a check."""
+    """What a solver knows at a check.
+
+    Attributes
+    ----------
+    n_passes, max_passes : int
+        Passes over the data that were made, and most that will be.
+    seconds : float
+        Seconds of training so far.
+    primal, dual, gap : float
+        The best objective so far, the best lower bound of the optimum, and their difference.
+    tol : float
+        The gap at which training stops.
+    certificate : str
+        "exact", "relaxed", "soft" or "none": the problem that the gap is about.
+    """
 
     n_passes: int
     max_passes: int
@@ -27,13 +41,35 @@ class Monitor(Protocol):
     """Something that listens to a solver."""
 
     def start(self, solver: str, max_passes: int, tol: float) -> None:
-        """Training begins."""
+        """Training begins.
+
+        Parameters
+        ----------
+        solver : str
+            Name of the algorithm.
+        max_passes : int
+            Most passes over the data.
+        tol : float
+            Gap at which training stops.
+        """
 
     def update(self, report: Report) -> bool:
-        """Take one check's figures; return False to ask the solver to stop."""
+        """Take one check's figures; return False to ask the solver to stop.
+
+        Parameters
+        ----------
+        report : Report
+            What the solver knows at this check.
+        """
 
     def stop(self, summary: str) -> None:
-        """Training ended, whatever the reason; `summary` is one sentence, or "" if there is nothing to say."""
+        """Training ended, whatever the reason; `summary` is one sentence, or "" if there is nothing to say.
+
+        Parameters
+        ----------
+        summary : str
+            One sentence, or "" if there is nothing to say.
+        """
 
 
 class Silent:
@@ -70,7 +106,13 @@ class OnTheWay:
 
 
 class Callback(Silent):
-    """Calls a function with each `Report`; training stops when it returns False."""
+    """Calls a function with each `Report`; training stops when it returns False.
+
+    Parameters
+    ----------
+    function : callable
+        Takes a `Report`; training goes on unless it returns False.
+    """
 
     def __init__(self, function: Callable[[Report], object]) -> None:
         self.function = function

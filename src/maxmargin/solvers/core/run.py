@@ -30,7 +30,25 @@ from maxmargin.solvers.core.sampling import seed_of
 
 @dataclass(kw_only=True)
 class State:
-    """What every run keeps: the best bounds, how far it went, and its history."""
+    """What every run keeps: the best bounds, how far it went, and its history.
+
+    Attributes
+    ----------
+    primal, dual : float
+        The best objective, and the best lower bound.
+    n_passes, next_check, n_oracle_calls : int
+        Passes that were made, the one after which the next check is due, and calls of the oracle.
+    seconds, monitor_seconds : float
+        Seconds of the algorithm, and of checks and reports.
+    data : int
+        The run's data (`data_key`), or, for solvers whose states fit other data, its graphs (`structure_key`).
+    relaxed : bool
+        Whether what it holds belongs to the relaxed problem: that bounds the relaxation, and nothing else.
+    rounding : float
+        How far the bounds may cross by rounding alone, in units of the larger of 1 and the primal value.
+    history : dict of str to list of float
+        A column for each figure, an entry for each check.
+    """
 
     #: The fields that are on the solver's device; all others are NumPy's arrays and numbers.
     on_device: ClassVar[tuple[str, ...]] = ()
@@ -42,11 +60,8 @@ class State:
     n_oracle_calls: int = 0
     seconds: float = 0.0
     monitor_seconds: float = 0.0
-    #: The run's data (`data_key`), or, for solvers whose states fit other data, its graphs (`structure_key`).
     data: int = 0
-    #: Whether what it holds belongs to the relaxed problem: that bounds the relaxation, and nothing else.
     relaxed: bool = False
-    #: How far the bounds may cross by rounding alone, in units of the larger of 1 and the primal value.
     rounding: float = 1e-12
     history: dict[str, list[float]] = field(default_factory=dict)
 
@@ -62,7 +77,13 @@ class State:
         return 0
 
     def write_line(self, **line: float) -> None:
-        """Add a line to the history."""
+        """Add a line to the history.
+
+        Parameters
+        ----------
+        line : dict of str to float
+            The figures of a check.
+        """
         line = {
             "n_passes": self.n_passes, "seconds": self.seconds, "primal": self.primal, "dual": self.dual, "gap": self.gap,
             "n_oracle_calls": self.n_oracle_calls, "monitor_seconds": self.monitor_seconds,
@@ -75,7 +96,21 @@ S = TypeVar("S", bound=State)
 
 
 class Run(ABC, Generic[S]):
-    """One run: the problem's arrays at hand, and the steps of the main loop."""
+    """One run: the problem's arrays at hand, and the steps of the main loop.
+
+    Parameters
+    ----------
+    solver : Solver
+        Whose options they are.
+    problem : problem
+        What is trained.
+    lam : float
+        1 / C.
+    random_state : int, Generator, RandomState or None
+        Seed.
+    threads : int
+        Threads for what does not depend on their number.
+    """
 
     #: The dataclass of the state.
     state_type: type[S]
@@ -99,30 +134,80 @@ class Run(ABC, Generic[S]):
 
     @abstractmethod
     def begin(self, earlier: S | None) -> S:
-        """The first state, from that of an earlier run if there is one."""
+        """The first state, from that of an earlier run if there is one.
+
+        Parameters
+        ----------
+        earlier : State or None
+            The state of an earlier run.
+        """
 
     @abstractmethod
     def one_pass(self, now: S, stop: Callable[[], bool]) -> None:
-        """One pass over the data; `stop` says that it should be cut short."""
+        """One pass over the data; `stop` says that it should be cut short.
+
+        Parameters
+        ----------
+        now : State
+            The state of the run.
+        stop : callable
+            Returns True when the pass should be cut short.
+        """
 
     @abstractmethod
     def check(self, now: S, off_schedule: bool = False) -> None:
-        """Bound the optimum, keep the best weights, write a line of history; steer, if on schedule."""
+        """Bound the optimum, keep the best weights, write a line of history; steer, if on schedule.
+
+        Parameters
+        ----------
+        now : State
+            The state of the run.
+        off_schedule : bool
+            The check is one that was not due, such as the last: it changes nothing about the steps.
+        """
 
     @abstractmethod
     def weights(self, now: S) -> NDArray[np.float64]:
-        """The flat weights of the best primal value."""
+        """The flat weights of the best primal value.
+
+        Parameters
+        ----------
+        now : State
+            The state of the run.
+        """
 
     def due(self, now: S) -> bool:
-        """Whether the pass that ended is followed by a check."""
+        """Whether the pass that ended is followed by a check.
+
+        Parameters
+        ----------
+        now : State
+            The state of the run.
+        """
         return now.n_passes >= now.next_check
 
     def options(self, now: S) -> dict[str, Any]:
-        """What the result says about the run beside the solver's options."""
+        """What the result says about the run beside the solver's options.
+
+        Parameters
+        ----------
+        now : State
+            The state of the run.
+        """
         return {}
 
     def verdict(self, now: S, tol: float, max_passes: int) -> Status | None:
-        """Why to stop here, or None to go on."""
+        """Why to stop here, or None to go on.
+
+        Parameters
+        ----------
+        now : State
+            The state of the run.
+        tol : float
+            The gap that is asked for.
+        max_passes : int
+            Most passes.
+        """
         # Bounds that crossed would be a fault of the program's, and certify nothing.
         if 0.0 <= now.gap <= tol and self.settled(now, tol):
             # Without a certificate, its oracle finds nothing more, which proves nothing.
@@ -132,21 +217,55 @@ class Run(ABC, Generic[S]):
         return Status.STALLED if self.stalled(now) else None
 
     def settled(self, now: S, tol: float) -> bool:
-        """Whether nothing but the gap keeps the run from its end."""
+        """Whether nothing but the gap keeps the run from its end.
+
+        Parameters
+        ----------
+        now : State
+            The state of the run.
+        tol : float
+            The gap that is asked for.
+        """
         return True
 
     def stalled(self, now: S) -> bool:
-        """Whether the gap has stopped shrinking for so long that it will not reach the tolerance."""
+        """Whether the gap has stopped shrinking for so long that it will not reach the tolerance.
+
+        Parameters
+        ----------
+        now : State
+            The state of the run.
+        """
         passes, gaps = now.history.get("n_passes", []), now.history.get("gap", [])
         past = bisect_right(passes, now.n_passes - max(500, now.n_passes // 2))
         return past > 0 and gaps[-1] > 0.99 * gaps[past - 1]
 
     def report(self, now: S, max_passes: int, tol: float) -> Report:
-        """What the monitor is told."""
+        """What the monitor is told.
+
+        Parameters
+        ----------
+        now : State
+            The state of the run.
+        max_passes : int
+            Most passes.
+        tol : float
+            The gap that is asked for.
+        """
         return Report(now.n_passes, max_passes, now.seconds, now.primal, now.dual, now.gap, tol, self.certificate)
 
     def save(self, now: S, path: str | os.PathLike[str], key: RunKey) -> None:
-        """Write a checkpoint; training goes on if that fails, on a full disk for one."""
+        """Write a checkpoint; training goes on if that fails, on a full disk for one.
+
+        Parameters
+        ----------
+        now : State
+            The state of the run.
+        path : path
+            The file.
+        key : RunKey
+            What the run is of: data, C, options, seed.
+        """
         try:
             save_state(path, now, key)
             self.unsaved = ""
@@ -160,7 +279,15 @@ class Run(ABC, Generic[S]):
             self.unsaved = f"The checkpoint {os.fspath(path)!r} is not current: {error}"
 
     def result(self, now: S, status: Status) -> Result:
-        """The outcome: the weights of the best primal value and the best bounds seen."""
+        """The outcome: the weights of the best primal value and the best bounds seen.
+
+        Parameters
+        ----------
+        now : State
+            The state of the run.
+        status : Status
+            Why the run ended.
+        """
         dual, gap, certificate = min(now.dual, now.primal), now.gap, self.certificate
         if gap < 0.0 and certificate == "none":
             # What an oracle that misses takes for the primal value may be too small.

@@ -91,11 +91,29 @@ class Solver(ABC):
 
     @abstractmethod
     def check_options(self, problem: Any) -> None:
-        """Refuse, in a sentence, options that cannot be, or a problem that this solver cannot do."""
+        """Refuse, in a sentence, options that cannot be, or a problem that this solver cannot do.
+
+        Parameters
+        ----------
+        problem : problem
+            What would be trained.
+        """
 
     @abstractmethod
     def make_run(self, problem: Any, lam: float, random_state: Any, threads: int) -> Run[Any]:
-        """What does the work."""
+        """What does the work.
+
+        Parameters
+        ----------
+        problem : problem
+            What is trained.
+        lam : float
+            1 / C.
+        random_state : int, Generator, RandomState or None
+            Seed.
+        threads : int
+            Threads.
+        """
 
     def solve(
         self,

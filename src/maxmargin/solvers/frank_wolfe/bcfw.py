@@ -95,7 +95,13 @@ class BCFW(Solver):
 
     @classmethod
     def plain(cls, inference: str | Engine = "auto") -> BCFW:
-        """The algorithm of the paper, with its weighted averaging."""
+        """The algorithm of the paper, with its weighted averaging.
+
+        Parameters
+        ----------
+        inference : str or engine
+            Who finds labelings.
+        """
         return cls(inference, steps="plain", sampling="uniform", cache=0, averaging=True)
 
     def check_options(self, problem: Any) -> None:

@@ -112,7 +112,7 @@ class ExcessiveGap(Solver):
     inference : "auto", str or engine
         The exp-oracle of factor graphs.
     constant : "adaptive" or "safe"
-        L: estimated as it goes, or max |psi|^2 / lam with the steps of algorithm 1.
+        L: estimated as it goes, or ``max |psi|^2 / lam`` with the steps of algorithm 1.
     device : str
         "cpu", "cuda", "cuda:1" and so on, or "torch" (`maxmargin.devices`).
     """

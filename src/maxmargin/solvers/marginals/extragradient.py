@@ -83,7 +83,7 @@ class Extragradient(Solver):
     inference : "auto", str or engine
         The exp-oracle of factor graphs.
     rho : float, optional
-        Step of the weights for a step of 1 of the distributions; None weighs a bound of |w*|^2 against log |Y|.
+        Step of the weights for a step of 1 of the distributions; None weighs a bound of ``|w*|^2`` against ``log |Y|``.
     device : str
         "cpu", "cuda", "cuda:1" and so on, or "torch" (`maxmargin.devices`).
     """

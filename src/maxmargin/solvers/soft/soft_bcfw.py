@@ -153,7 +153,13 @@ class SoftBCFW(Solver):
 
     @classmethod
     def algorithm_1(cls, rho: float = 1.0) -> SoftBCFW:
-        """Algorithm 1 of the paper, with its fixed rho."""
+        """Algorithm 1 of the paper, with its fixed rho.
+
+        Parameters
+        ----------
+        rho : float
+            Softness of the agreement constraints.
+        """
         return cls(rho=rho, multipliers=False, blocks="random")
 
     def make_run(self, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> SoftRun | SingleRun:
