@@ -264,7 +264,16 @@ class ChainSVM(StructuredPredictor):
         sample_weight: ArrayLike | None = None,
         known: NDArray[Any] | None = None,
     ) -> Prepared:
-        """The problem of `fit`; of a shard of the data if the tags of all of it are `known`."""
+        """The problem of `fit`; of a shard of the data if the tags of all of it are known.
+
+        Parameters
+        ----------
+        X, y : as in `fit`
+        sample_weight : array, optional
+            A weight for each sequence.
+        known : array, optional
+            The tags of all data, of which this is a shard.
+        """
         vectoriser = _vectoriser(self.features, X)
         if vectoriser is not None and vectoriser.n_hash is None and known is not None:
             raise OptionError(

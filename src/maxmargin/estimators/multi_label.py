@@ -198,7 +198,16 @@ class MultiLabelSVM(StructuredPredictor):
     def prepare(
         self, X: Any, Y: Any, sample_weight: ArrayLike | None = None, known: NDArray[Any] | None = None
     ) -> Prepared:
-        """The problem of `fit`; of a shard of the data if the labels of all of it are `known`."""
+        """The problem of `fit`; of a shard of the data if the labels of all of it are known.
+
+        Parameters
+        ----------
+        X, Y : as in `fit`
+        sample_weight : array (n,), optional
+            A weight for each example.
+        known : array, optional
+            The labels of all data, of which this is a shard.
+        """
         if Y is None:
             raise DataError("MultiLabelSVM requires y to be passed, but the target y is None.")
         features = check_features(X)
@@ -218,7 +227,15 @@ class MultiLabelSVM(StructuredPredictor):
         return Prepared(problem, features, classes, mass, {"edges_": edges, "_lists": lists})
 
     def pairs_of(self, classes: NDArray[Any], encoded: NDArray[np.int8]) -> NDArray[np.int64]:
-        """The pairs of columns (E, 2) that have a weight, of these labels; a tree is that of the rows `encoded` (n, L)."""
+        """The pairs of columns (E, 2) that have a weight.
+
+        Parameters
+        ----------
+        classes : array (L,)
+            The labels.
+        encoded : array (n, L)
+            Rows of zeros and ones, by which a tree is chosen.
+        """
         return label_edges(_numbers(self.edges, classes), encoded)
 
     def score(self, X: Any, Y: Any, sample_weight: ArrayLike | None = None) -> float:

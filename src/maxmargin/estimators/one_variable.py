@@ -89,7 +89,16 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
     def prepare(
         self, X: Any, y: Any, sample_weight: ArrayLike | None = None, known: NDArray[Any] | None = None
     ) -> Prepared:
-        """The problem of `fit`; of a shard of the data if the classes of all of it are `known`."""
+        """The problem of `fit`; of a shard of the data if the classes of all of it are known.
+
+        Parameters
+        ----------
+        X, y : as in `fit`
+        sample_weight : array (n,), optional
+            A weight for each example.
+        known : array, optional
+            The classes of all data, of which this is a shard.
+        """
         classes, states = target.classes_and_states(y, type(self).__name__)
         if known is not None:
             states, classes = target.states_of(classes.tolist(), known)[states], known

@@ -403,7 +403,13 @@ class FactorGraphs:
         )
 
     def shard(self, begin: int, end: int) -> FactorGraphs:
-        """The same with the feature rows that these examples read, and no others: what another machine needs of them."""
+        """Some examples with the feature rows that they read, and no others: what another machine needs of them.
+
+        Parameters
+        ----------
+        begin, end : int
+            The first example, and the one after the last.
+        """
         made = self.slice(begin, end)
         table = made.arrays.examples
         for side in ("variable", "factor"):

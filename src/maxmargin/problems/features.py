@@ -217,7 +217,13 @@ class Features:
         return float(np.einsum("ij,ij->", self.halves(one)[0], self.halves(other)[1]))
 
     def halves(self, working: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Two views of weights as kernels have them; products of one's first and another's second are inner products."""
+        """Two views of weights; products of one's first and another's second are inner products.
+
+        Parameters
+        ----------
+        working : array
+            Weights as kernels have them.
+        """
         return working, working
 
     def with_constant(self) -> Features:
@@ -238,7 +244,13 @@ class Features:
         return made
 
     def some_rows(self, begin: int, end: int) -> Features:
-        """Rows begin to end - 1, as views of these."""
+        """Some of the rows, as views of these.
+
+        Parameters
+        ----------
+        begin, end : int
+            The first row, and the one after the last.
+        """
         a, made = self.arrays, copy(self)
         made.shape = (end - begin, self.shape[1])
         norms = a.squared_norms[begin:end]

@@ -68,7 +68,12 @@ class Checkpoints(os.PathLike[str]):
 
     @classmethod
     def of(cls, given: str | os.PathLike[str]) -> Checkpoints:
-        """What was given, or a path with the rest as usual."""
+        """What was given, or a path with the rest as usual.
+
+        Parameters
+        ----------
+        given : path or Checkpoints
+        """
         return given if isinstance(given, Checkpoints) else cls(given)
 
     def __fspath__(self) -> str:
