@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import pathlib
 import statistics
 import time
 import warnings
 
 import numpy as np
-from classes import two_classes
 from images import with_class
 
 import maxmargin as mm
@@ -62,8 +60,8 @@ def problem_of(model, *data):
 
 
 def two(home, name, cost):
-    X, y = two_classes(pathlib.Path(home), name)
-    return binary_problem(X, y), cost * len(y)
+    data = datasets.fetch_binary(name, home)
+    return binary_problem(data.X, data.y > 0), cost * len(data.y)
 
 
 def letters(home, rows=10_000):

@@ -45,25 +45,25 @@ LIMIT = 5.0
 
 def recordings(home):
     """Name, problem and C of each recording, one at a time."""
-    from classes import covtype, two_classes
+    from auto import covtype
     from ocr import load, problem_of
 
-    from maxmargin.datasets import fetch_yeast
-    from maxmargin.problems import binary_problem, label_edges, multi_class_problem, multi_label_problem
+    from maxmargin.datasets import fetch_binary, fetch_yeast
+    from maxmargin.problems import binary_problem, label_edges, multi_label_problem
 
     words = load(home)
     letters = problem_of(words, words[2] == 0, loss="count")
     for C in (10.0, 100.0, 1000.0):
         yield f"letters-{C:g}", letters, C
-    X, y = two_classes(home, "reuters")
+    reuters = fetch_binary("reuters", home)
     for C in (100.0, 10_000.0):
-        yield f"reuters-{C:g}", binary_problem(X, y), C
+        yield f"reuters-{C:g}", binary_problem(reuters.X, reuters.y > 0), C
     yeast = fetch_yeast(home, "train")
     for C in (10.0, 100.0):
         yield f"yeast-{C:g}", multi_label_problem(yeast.X, yeast.Y, label_edges("full", yeast.Y), 14, loss="count"), C
-    X, y = covtype(home, 20_000)
+    types, _ = covtype(home)
     for C in (10.0, 1000.0):
-        yield f"covtype-{C:g}", multi_class_problem(X, y, 7), C
+        yield f"covtype-{C:g}", types, C
 
 
 def record(options):
