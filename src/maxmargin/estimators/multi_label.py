@@ -223,7 +223,7 @@ class MultiLabelSVM(StructuredPredictor):
         )
         if costs is not None:
             problem = problem.with_costs(costs)
-        mass = float(len(encoded) if sample_weight is None else np.sum(sample_weight))
+        mass = float(target.example_weights(sample_weight, len(encoded), "example").sum())
         return Prepared(problem, features, classes, mass, {"edges_": edges, "_lists": lists})
 
     def pairs_of(self, classes: NDArray[Any], encoded: NDArray[np.int8]) -> NDArray[np.int64]:
