@@ -167,7 +167,7 @@ def test_names_of_the_one_loss(data, loss):
 def test_the_objective_is_handed_on(data, monkeypatch):
     seen = []
 
-    def spied(solver, problem, objective, inference):
+    def spied(solver, problem, objective, inference, device):
         seen.append(objective)
         return make_solver(solver, problem)
 

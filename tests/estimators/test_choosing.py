@@ -172,8 +172,8 @@ def test_the_held_out_loss_is_that_of_predictions(monkeypatch):
 
 
 def test_smaller_values_are_tried_if_the_first_is_the_best(monkeypatch):
-    monkeypatch.setattr(choosing, "_FIRST", 3.0)
-    X, y = blobs(60, noise=3.0)
+    monkeypatch.setattr(choosing, "_FIRST", 0.3)
+    X, y = blobs(60, noise=2.0)
     solver = Recorder()
     model = mm.MultiClassSVM(solver=solver).fit(X, y)
     Cs, first = [one.C for one in model.validation_path_], solver.calls[0][0]
