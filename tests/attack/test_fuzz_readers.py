@@ -9,7 +9,7 @@ from attack import fuzz
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limits on memory are those of Linux")
 def test_mutated_files():
-    counts, faults = fuzz.run(inputs=2500, seed=1)
+    counts, faults = fuzz.run(inputs=1000, seed=1)
     assert not faults, "\n".join(faults)
-    assert counts["accepted"] + counts["refused"] == 2500
-    assert counts["accepted"] > 100
+    assert counts["accepted"] + counts["refused"] == 1000
+    assert counts["accepted"] > 40
