@@ -8,7 +8,7 @@ of weights and of shards alone. Parts are added up in the order of the shards, `
 that the bits depend on the shards alone, and not on who answers first, or where.
 
 A `ShardedProblem` has the joint oracle (joint_plane.py) and the exp-oracle (exp_oracle.py) of all shards, and the solvers one-slack
-and bundle train on it as on any problem. Who asks the shards is its `Shards`: `LocalShards` here, those of a cluster in the room `dask`.
+and bundle train on it as on any problem. Who asks the shards is its `Shards`: `LocalShards` here, a cluster in `dask/`.
 
 A shard keeps nothing from round to round, so one that is lost is made again and answers as before. That is why there is no cache of
 planes here.
