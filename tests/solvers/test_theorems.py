@@ -8,6 +8,7 @@ marginals/test_excessive_gap.py.
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import clarabel
@@ -36,6 +37,7 @@ def hard(problem):
     return SoftBCFW().solve(problem, C, tol=1e-6, max_passes=20_000)
 
 
+@functools.cache
 def soft(problem, rho, tol=1e-5):
     """The optimum of G_rho."""
     return SoftBCFW(rho=rho, multipliers=False).solve(problem, C, tol=tol, max_passes=50_000)
