@@ -20,9 +20,6 @@ from numpy.typing import NDArray
 from maxmargin.devices.processor import Processor
 from maxmargin.errors import OptionError
 
-#: The names of devices, but for the number of a GPU.
-DEVICES = ("cpu", "cuda", "torch")
-
 
 class Device(Protocol):
     """Vectors of one kind, and what solvers do to them beside arithmetic."""
@@ -75,4 +72,4 @@ def as_numpy(x: Any) -> NDArray[Any]:
     return x if isinstance(x, np.ndarray) else np.asarray(x.cpu().numpy())
 
 
-__all__ = ["DEVICES", "Device", "Processor", "as_numpy", "check_device", "copied", "device_of"]
+__all__ = ["Device", "Processor", "as_numpy", "check_device", "copied", "device_of"]

@@ -1,8 +1,9 @@
 """Feature matrices on a device: scores X W of all rows, and sums X' G over them.
 
-Both ways read rows: of sparse features X and its transpose are kept, and no sum is added up in an order that changes from call to
-call. Numbers are float64; float32 features become so. Features that were given dense, and are held in compressed rows because most
-of them are 0 (problems/features.py), are dense again here where that does not take much more room: a GPU is far better at it.
+Both ways read rows: of sparse features X and its transpose are kept. With Triton (sparse_kernels.py) no sum is added up in an order
+that changes from call to call; PyTorch's own product on a GPU, which is taken where there is no Triton, gives no such promise.
+Numbers are float64; float32 features become so. Features that were given dense, and are held in compressed rows because most of
+them are 0 (problems/features.py), are dense again here where that does not take much more room: a GPU is far better at it.
 """
 
 from __future__ import annotations

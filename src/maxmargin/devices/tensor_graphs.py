@@ -12,7 +12,7 @@ A working vector has the weights of the variables (p, blocks) and then those of 
     theta (V, K)      scores of states: learned, fixed, and the task loss
     tables            a group's pairs: (n, K_child, K_parent), or (1, K_child, K_parent) where all of them have the same scores
 
-No sum depends on the order in which threads of the device come to it (`Sums`): the same weights give the same bits.
+No sum here depends on the order in which threads of the device come to it (`Sums`).
 """
 
 from __future__ import annotations

@@ -49,25 +49,30 @@ class TensorOracle:
                 f'This problem cannot be trained on device="{device.name}": {why}. A device takes binary and multi-class problems, '
                 'and chains (of order 1) and trees with factors of at most two variables; use device="cpu".'
             )
-        self.graphs = TensorGraphs(problem, device)
         self.device = device
-        self.inference: Any = _chains(self.graphs) if device.is_gpu else None
-        self.name = "fused chains" if self.inference is not None else "trees by levels"
-        if self.inference is None:
-            self.inference = CapturedForests(self.graphs) if device.is_gpu else Forests(self.graphs)
+        with device.current():
+            self.graphs = TensorGraphs(problem, device)
+            self.inference: Any = _chains(self.graphs) if device.is_gpu else None
+            self.name = "fused chains" if self.inference is not None else "trees by levels"
+            if self.inference is None:
+                self.inference = CapturedForests(self.graphs) if device.is_gpu else Forests(self.graphs)
 
     def expect(self, w: Tensor, temperature: float) -> Answer:
         """Expectations at w and a temperature."""
-        theta, tables = self.graphs.scores(w)
-        found = self._answer(self.inference.marginals(theta, tables, temperature))
-        if found is None and isinstance(self.inference, FusedChains):
-            found = self._answer(self.inference.cold(theta, tables, temperature))
-        return found or self._refuse(theta)
+        with self.device.current():
+            theta, tables = self.graphs.scores(w)
+            found = self.inference.marginals(theta, tables, temperature)
+            answer = self._answer(found)
+            if answer is None and isinstance(self.inference, FusedChains):
+                found = self.inference.cold(theta, tables, temperature)
+                answer = self._answer(found)
+            return answer or self._refuse(found)
 
     def maximise(self, w: Tensor) -> Answer:
         """The plane of largest slope at w; hinges are not negative but by rounding."""
-        theta, tables = self.graphs.scores(w)
-        return self._answer(self.inference.maximise(theta, tables)) or self._refuse(theta)
+        with self.device.current():
+            found = self.inference.maximise(*self.graphs.scores(w))
+            return self._answer(found) or self._refuse(found)
 
     def _answer(self, found: Found) -> Answer | None:
         """The means; None where a value is no finite number."""
@@ -75,10 +80,8 @@ class TensorOracle:
         number, fine = torch.stack([ell, torch.isfinite(found.values).all().to(ell.dtype)]).tolist()
         return Answer(psi, number, found.values) if fine else None
 
-    def _refuse(self, theta: Tensor) -> NoReturn:
-        examples = np.repeat(np.arange(self.graphs.n_examples), np.diff(self.graphs.problem.example_variables))
-        wrong = torch.isnan(theta).any(1) | (theta == torch.inf).any(1)
-        m = int(examples[int(torch.nonzero(wrong)[0])]) if bool(wrong.any()) else 0
+    def _refuse(self, found: Found) -> NoReturn:
+        m = int(torch.nonzero(~torch.isfinite(found.values))[0])
         raise OptionError(f"Example {self.graphs.problem.number_of(m)} has scores that are no finite numbers.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ class TorchDevice:
     def is_gpu(self) -> bool:
         """Whether this is a GPU."""
         return bool(self.where.type == "cuda")
+
+    def current(self) -> AbstractContextManager[Any]:
+        """Makes it PyTorch's current GPU for a while: kernels are launched there, wherever their tensors are."""
+        return torch.cuda.device(self.where) if self.is_gpu else nullcontext()
 
     def zeros(self, *shape: int) -> Tensor:
         """An array of zeros."""

@@ -18,7 +18,8 @@
    `one-slack` was at a gap of 0.002 after 6 to 11 s, `bcfw` at 0.004 to 0.8 after 12 s (60 and 300 pictures, two values of C).
 
 A problem that is not made of factor graphs has only its oracle: `bcfw`, or `one-slack` if it is one example. With
-``objective="log"`` or ``"softmax-margin"``: `lbfgs`.
+``objective="log"`` or ``"softmax-margin"``: `lbfgs`. On a device (devices/), where one question is asked of all examples at once:
+`one-slack`, or `lbfgs`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,15 @@ def choose_solver(problem: Any, objective: str = "margin") -> Solver:
     """
     solver, reason = _choice(problem) if objective == "margin" else _smooth_choice()
     solver.reason = reason
+    return solver
+
+
+def choose_batch_solver(objective: str = "margin") -> Solver:
+    """The solver for a device; its `reason` says why."""
+    margin = objective == "margin"
+    solver: Solver = OneSlack() if margin else LBFGS(objective=objective)
+    why = "keeps one plane of them all a round" if margin else "this objective is smooth"
+    solver.reason = f"on a device: it asks about all examples at once, and {why}"
     return solver
 
 

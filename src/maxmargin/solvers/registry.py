@@ -7,7 +7,7 @@ from typing import Any
 
 from maxmargin.devices import check_device
 from maxmargin.errors import OptionError, did_you_mean
-from maxmargin.solvers.choice import choose_solver
+from maxmargin.solvers.choice import choose_batch_solver, choose_solver
 from maxmargin.solvers.core.capabilities import SOLVERS
 from maxmargin.solvers.cutting_planes.bundle import BundleMethod
 from maxmargin.solvers.cutting_planes.n_slack import NSlack
@@ -50,7 +50,8 @@ def make_solver(
         Where it works (`maxmargin.devices`), unless it was made for another device than "cpu".
     """
     if device != "cpu":
-        return on_device(make_solver(_on_devices(solver, objective), problem, objective, inference), device)
+        chosen = choose_batch_solver(objective) if isinstance(solver, str) and solver == "auto" else solver
+        return on_device(make_solver(chosen, problem, objective, inference), device)
     named = not (isinstance(inference, str) and inference == "auto")
     if isinstance(solver, str):
         if solver == "auto":
@@ -87,17 +88,6 @@ def make_solver(
             f"objective={objective!r}, but the solver given is for objective={getattr(solver, 'objective', 'margin')!r}."
         )
     return solver
-
-
-def _on_devices(solver: Any, objective: str) -> Any:
-    """The solver in the place of "auto" on a device: one that asks about all examples at once."""
-    if not (isinstance(solver, str) and solver == "auto"):
-        return solver
-    chosen = OneSlack() if objective == "margin" else LBFGS(objective=objective)
-    chosen.reason = "on a device: it asks about all examples at once, and keeps one plane of them all a round"
-    if objective != "margin":
-        chosen.reason = "on a device: it asks about all examples at once, and this objective is smooth"
-    return chosen
 
 
 def on_device(solver: Any, device: str) -> Any:

@@ -309,7 +309,7 @@ class BundleRun(OracleRun[BundleState]):
 
     def weights(self, now: BundleState) -> NDArray[np.float64]:
         """The flat weights of the best primal value."""
-        return np.asarray(copied(now.best) if self.device.name == "cpu" else self.oracle.flat(now.best))
+        return self.flat(copied(now.best))
 
 
 class LogRun(BundleRun):

@@ -138,4 +138,4 @@ class FrankWolfeRun(OracleRun[FrankWolfeState]):
 
     def weights(self, now: FrankWolfeState) -> NDArray[np.float64]:
         """The flat weights of the best primal value."""
-        return now.best if self.device.name == "cpu" else self.oracle.flat(now.best)
+        return self.flat(now.best)

@@ -84,7 +84,3 @@ class ExpRun(OracleRun[S]):
     def labelings(self) -> float:
         """Mean of weight_m log |Y_m|."""
         return self.mean(self.oracle.mean(self.device.zeros(self.oracle.n_weights), HOT, self.threads).values / HOT)
-
-    def flat(self, w: Any) -> NDArray[np.float64]:
-        """The flat weights, in NumPy, of a vector."""
-        return w if isinstance(w, np.ndarray) else np.asarray(self.oracle.flat(w))

@@ -99,6 +99,10 @@ class OracleRun(Run[S]):
         error = {} if self.failure is None else {"error": str(self.failure)}
         return {"inference": self.oracle.name, "inference_reason": self.oracle.reason, **error}
 
+    def flat(self, w: Any) -> NDArray[np.float64]:
+        """A vector of the solver's as flat weights, in NumPy, which it is on the processor."""
+        return w if self.device.name == "cpu" else np.asarray(self.oracle.flat(w))
+
     def regulariser(self, w: Any) -> float:
         """lam/2 |w|^2."""
         return self.lam / 2.0 * self.device.dot(w, w)
