@@ -35,7 +35,7 @@ class TorchDevice:
 
     def current(self) -> AbstractContextManager[Any]:
         """Makes it PyTorch's current GPU for a while: kernels are launched there, wherever their tensors are."""
-        return torch.cuda.device(self.where) if self.is_gpu else nullcontext()
+        return torch.cuda.device(self.where) if self.where.type == "cuda" else nullcontext()
 
     def zeros(self, *shape: int) -> Tensor:
         """An array of zeros."""
