@@ -110,8 +110,8 @@ class Exhaustive:
         """Find the best labeling of every example; the first in C order if several are best."""
         scores = self._check(graphs, scores)
         labels = np.empty(len(graphs.labels), np.int32)
-        with _room(graphs) as (room, work):
-            failed = _search(graphs.arrays, _levels(graphs), room, work, *scores, labels)
+        with search_room(graphs) as (room, work):
+            failed = _search(graphs.arrays, levels_of(graphs), room, work, *scores, labels)
         if failed >= 0:
             raise_infeasible(graphs, scores, failed)
         return exact_result(graphs, scores, labels)
@@ -122,8 +122,8 @@ class Exhaustive:
         best = self.maximise(graphs, scores).values
         scores = check_numbers(graphs, scores)
         out = Marginals(np.zeros(len(scores.variables)), np.zeros(len(scores.factors)), np.empty(graphs.n_examples))
-        with _room(graphs) as (room, work):
-            _sum(graphs.arrays, _levels(graphs), room, work, *scores, best, temperature, out)
+        with search_room(graphs) as (room, work):
+            _sum(graphs.arrays, levels_of(graphs), room, work, *scores, best, temperature, out)
         return out
 
     def _check(self, graphs: FactorGraphs, scores: Scores) -> Scores:
@@ -147,7 +147,7 @@ def _joint_states(graphs: FactorGraphs) -> NDArray[np.float64]:
 
 
 @room_per_structures
-def _room(graphs: FactorGraphs) -> tuple[SearchRoom, NDArray[np.float64] | None]:
+def search_room(graphs: FactorGraphs) -> tuple[SearchRoom, NDArray[np.float64] | None]:
     """Room for any example of the structures, and room for structured factors, or None if there are none."""
     a, largest = graphs.arrays, graphs.arrays.largest
     n, factors = largest.variables, len(a.factors)
@@ -158,7 +158,7 @@ def _room(graphs: FactorGraphs) -> tuple[SearchRoom, NDArray[np.float64] | None]
 
 
 @once_per_structures
-def _levels(graphs: FactorGraphs) -> Levels:
+def levels_of(graphs: FactorGraphs) -> Levels:
     a = graphs.arrays
     first = a.factors.neighbours
     arity = a.factor_kinds.arity[a.factors.template]
@@ -199,13 +199,13 @@ def _search(g: Any, levels: Any, room: Any, work: Any, v_scores: Any, f_scores: 
         first, n = examples[m].variables, examples[m + 1].variables - examples[m].variables
         own_v, own_f = v_scores[examples[m].states :], f_scores[examples[m].tables :]
         v0 = levels.start[examples[m].structure]
-        _bound_rest(g, levels, rest, v0, n, own_v, own_f)
+        bound_rest(g, levels, rest, v0, n, own_v, own_f)
         best, value = -np.inf, 0.0
         d, entering = 0, True
         while d >= 0:
             n_states, at = variables[v0 + d].states, variables[v0 + d].state
             if entering:
-                _enter(g, levels, room, work, v0, d, value, own_v, own_f)
+                enter_level(g, levels, room, work, v0, d, value, own_v, own_f)
                 entering = False
             choice[d] += 1
             if choice[d] == n_states:
@@ -227,7 +227,7 @@ def _search(g: Any, levels: Any, room: Any, work: Any, v_scores: Any, f_scores: 
 
 
 @inner
-def _bound_rest(g: Any, levels: Any, rest: Any, v0: int, n: int, v_scores: Any, f_scores: Any) -> None:
+def bound_rest(g: Any, levels: Any, rest: Any, v0: int, n: int, v_scores: Any, f_scores: Any) -> None:
     """rest[d]: the most that the variables after d can add. Below a labeling that falls short by more, nothing is better."""
     variables, factors, kinds, bound = levels.variables, levels.factors, g.factor_kinds, 0.0
     for d in range(n - 1, -1, -1):
@@ -246,7 +246,7 @@ def _bound_rest(g: Any, levels: Any, rest: Any, v0: int, n: int, v_scores: Any, 
 
 
 @inner
-def _enter(
+def enter_level(
     g: Any, levels: Any, room: Any, work: Any, v0: int, d: int, value: float, v_scores: Any, f_scores: Any
 ) -> None:
     """Scores of all states of variable d, given the choices for the variables before it, and their score."""
@@ -297,7 +297,7 @@ def _sum(
         d, entering = 0, True
         while True:
             if entering:
-                _enter(g, levels, room, work, v0, d, value, own_v, own_f)
+                enter_level(g, levels, room, work, v0, d, value, own_v, own_f)
                 mass[d] = 0.0
                 entering = False
             choice[d] += 1

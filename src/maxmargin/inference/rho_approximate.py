@@ -17,10 +17,9 @@ import numpy as np
 
 from maxmargin.errors import OptionError
 from maxmargin.inference.contract import MapResult, Marginals, check_refusal
-from maxmargin.inference.exhaustive import Exhaustive, next_labeling
+from maxmargin.inference.exhaustive import Exhaustive, bound_rest, enter_level, levels_of, search_room
 from maxmargin.jit import kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
-from maxmargin.problems.layout import joint_state
 
 
 class RhoApproximate:
@@ -52,7 +51,8 @@ class RhoApproximate:
         check_refusal(self, graphs)
         best = Exhaustive(self.limit).maximise(graphs, scores)
         labels, least = best.labels.copy(), self.rho * best.values
-        find_least(graphs.arrays, scores.variables, scores.factors, least, labels)
+        with search_room(graphs) as (room, _):
+            find_least(graphs.arrays, levels_of(graphs), room, scores.variables, scores.factors, least, labels)
         values = graphs.labeling_scores(scores, labels)
         bounds = np.where(values > 0.0, values / self.rho, values)
         # The division rounds; what is known must stay above the best.
@@ -64,35 +64,34 @@ class RhoApproximate:
 
 
 @kernel
-def find_least(g: Any, v_scores: Any, f_scores: Any, least: Any, out: Any) -> None:
-    """Of all labelings of an example with at least a given score above 0, the one of least score."""
-    examples, structures, variables, factors = g.examples, g.structures, g.variables, g.factors
-    scope, kinds, slots = g.scope, g.factor_kinds, g.slots
-    labels = np.empty(g.largest.variables, np.int32)
+def find_least(g: Any, levels: Any, room: Any, v_scores: Any, f_scores: Any, least: Any, out: Any) -> None:
+    """Of all labelings of an example with at least a given score above 0, the one of least score (exhaustive.py has the search)."""
+    examples, variables, partial, choice, rest = g.examples, levels.variables, room.partial, room.choice, room.rest
     for m in range(len(examples) - 1):
         if not least[m] > 0.0:
             continue
-        s, first, states, tables = examples[m].structure, examples[m].variables, examples[m].states, examples[m].tables
-        n, n_states = examples[m + 1].variables - first, examples[m + 1].states - states
-        v0, c0, n_factors = (
-            structures[s].variables,
-            structures[s].factors,
-            examples[m + 1].factors - examples[m].factors,
-        )
-        found = np.inf
-        for i in range(n):
-            labels[i] = 0
-        more = True
-        while more:
-            score = 0.0
-            for i in range(n):
-                score += v_scores[states + variables[v0 + i].table + labels[i]]
-            for c in range(n_factors):
-                score += f_scores[
-                    tables + factors[c0 + c].table + joint_state(c0 + c, 0, factors, scope, kinds, slots, labels)
-                ]
-            if least[m] <= score < found:
-                found = score
-                for i in range(n):
-                    out[first + i] = labels[i]
-            more = next_labeling(variables, v0, n, n_states, labels)
+        first, n = examples[m].variables, examples[m + 1].variables - examples[m].variables
+        own_v, own_f = v_scores[examples[m].states :], f_scores[examples[m].tables :]
+        v0 = levels.start[examples[m].structure]
+        bound_rest(g, levels, rest, v0, n, own_v, own_f)
+        found, value = np.inf, 0.0
+        d, entering = 0, True
+        while d >= 0:
+            n_states, at = variables[v0 + d].states, variables[v0 + d].state
+            if entering:
+                enter_level(g, levels, room, None, v0, d, value, own_v, own_f)
+                entering = False
+            choice[d] += 1
+            if choice[d] == n_states:
+                d -= 1
+                continue
+            value = partial[at + choice[d]]
+            if value + rest[d] < least[m]:
+                continue
+            if d < n - 1:
+                d += 1
+                entering = True
+            elif value < found:
+                found = value
+                for v in range(n):
+                    out[first + v] = choice[v]
