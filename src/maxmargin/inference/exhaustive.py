@@ -159,6 +159,7 @@ def search_room(graphs: FactorGraphs) -> tuple[SearchRoom, NDArray[np.float64] |
 
 @once_per_structures
 def levels_of(graphs: FactorGraphs) -> Levels:
+    """The levels of the search."""
     a = graphs.arrays
     first = a.factors.neighbours
     arity = a.factor_kinds.arity[a.factors.template]
