@@ -72,6 +72,18 @@ def test_bad_input_is_a_sentence(squares, tmp_path, capsys, monkeypatch):
     assert "1 settings could not be run" in (tmp_path / "other" / "report.md").read_text()
 
 
+def test_a_run_that_is_interrupted_before_anything_is_finished_writes_a_report(tmp_path, capsys, monkeypatch):
+    """Of every experiment of the papers."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("maxmargin.experiments.runner.run_experiments", interrupted)
+    assert run(["reproduce", "--full", "--out", str(tmp_path)]) == 130
+    assert "what was finished is kept" in capsys.readouterr().err
+    assert "0 settings were run." in (tmp_path / "report.md").read_text()
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent another way on Windows")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_is_killed_goes_on(tmp_path, number):

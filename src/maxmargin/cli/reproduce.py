@@ -95,11 +95,16 @@ def run_and_report(
 
 def _section(one: Any, mode: Any, results: Any, failures: list[Any]) -> Any:
     """An experiment with what came out of it."""
+    from maxmargin.experiments.experiment import View
     from maxmargin.experiments.report import Section
 
     settings = one.settings(mode)
     rows = results.rows(one.name, settings)
-    return Section(one, one.show(rows), rows, len(settings), [lost for lost in failures if lost.experiment == one.name])
+    view = one.show(rows)
+    if not rows:
+        # Empty tables and pictures say nothing; that a claim was not tried does.
+        view = View(verdicts=view.verdicts)
+    return Section(one, view, rows, len(settings), [lost for lost in failures if lost.experiment == one.name])
 
 
 def _directory(name: str) -> Path:
