@@ -81,7 +81,10 @@ def test_a_run_that_is_interrupted_before_anything_is_finished_writes_a_report(t
     monkeypatch.setattr("maxmargin.experiments.runner.run_experiments", interrupted)
     assert run(["reproduce", "--full", "--out", str(tmp_path)]) == 130
     assert "what was finished is kept" in capsys.readouterr().err
-    assert "0 settings were run." in (tmp_path / "report.md").read_text()
+    report = json.loads((tmp_path / "report.json").read_text())
+    verdicts = [one for section in report["experiments"] for one in section["verdicts"]]
+    assert {one["outcome"] for one in verdicts} == {"not run"}
+    assert {one["why"] for one in verdicts} == {"There are no results to judge it by."}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent another way on Windows")

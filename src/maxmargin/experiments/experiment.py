@@ -242,4 +242,6 @@ def judge(claim: str, holds: bool | None, why: str) -> Verdict:
     why : str
         The numbers.
     """
-    return Verdict(claim, "not run" if holds is None else "reproduced" if holds else "differs", why)
+    if holds is None:
+        return Verdict(claim, "not run", "There are no results to judge it by.")
+    return Verdict(claim, "reproduced" if holds else "differs", why)
