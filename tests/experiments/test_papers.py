@@ -5,7 +5,15 @@ import pytest
 
 from maxmargin.experiments.data import class_data, label_data, tag_data, tree_data
 from maxmargin.experiments.experiment import Row, find
-from maxmargin.experiments.papers import PAPERS, cutting, gap, intractable, intractable_inference, soft
+from maxmargin.experiments.papers import (
+    PAPERS,
+    cutting,
+    gap,
+    intractable,
+    intractable_inference,
+    intractable_model,
+    soft,
+)
 from maxmargin.experiments.papers.printed import INTRACTABLE_1, INTRACTABLE_2_3, INTRACTABLE_4, RHOS
 from maxmargin.experiments.pictures import draw_svg
 from maxmargin.experiments.registry import EXPERIMENTS
@@ -40,8 +48,9 @@ SMALL = {
         ],
         "hard",
     ),
+    intractable.try_constant: ([{"data": "small-synth2", "constant": 3.0, "folds": 2}], "loss"),
     soft.soft_difference: (
-        [{"data": "small-synth2", "n": n, "repeat": k, "limit": 2.0} for n in (10, 20) for k in (0, 1)],
+        [{"data": "small-synth2", "n": n, "repeat": k, "tol": 2e-3, "limit": 2.0} for n in (10, 20) for k in (0, 1)],
         "difference",
     ),
     cutting.train: (
@@ -77,7 +86,7 @@ def test_jobs_run_and_are_shown(job):
 
 
 def test_an_oracle_in_training_and_all_in_prediction(monkeypatch):
-    monkeypatch.setattr(intractable, "VALUES_OF_C", [0.1, 1.0])
+    monkeypatch.setattr(intractable_model, "VALUES_OF_C", [0.1, 1.0])
     setting = {"data": "small-synth1", "oracle": "LProg", "folds": 2}
     figures = intractable.train_and_predict(setting, None)
     assert set(figures["test"]) == set(intractable_inference.ENGINES)
@@ -87,6 +96,18 @@ def test_an_oracle_in_training_and_all_in_prediction(monkeypatch):
     assert known["train"][0] <= known["test"][0] < 50.0
     view = intractable.show_grid([Row(setting, figures, 1.0)])
     assert view.verdicts[0].outcome in ("reproduced", "differs")
+
+
+def test_the_constant_of_intercepts_is_the_smallest_within_a_standard_error():
+    def rows(*losses):
+        settings = [{"data": "synth2", "constant": constant} for constant in intractable_model.CONSTANTS]
+        figures = [{"C": 1.0, "loss": loss, "error": 0.5, "test": [loss, 0.1]} for loss in losses]
+        return [Row(one, other, 1.0) for one, other in zip(settings, figures, strict=True)]
+
+    said = [intractable.show_constants(rows(*losses)).verdicts[0] for losses in ((7, 6, 5), (7, 5.4, 5), (5, 6, 7))]
+    assert [one.outcome for one in said] == ["reproduced", "differs", "differs"]
+    assert ["3," in one.why for one in said] == [False, True, False]
+    assert intractable.show_constants(rows(7, 6, 5)[:2]).verdicts == []
 
 
 def test_the_loss_of_an_open_label_is_one_half():

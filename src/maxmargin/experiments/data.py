@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -238,8 +239,12 @@ def _some(count: int, n: int | None, seed: int) -> NDArray[np.int64]:
 _PLACE = (144, 145)
 
 
-def _pictures(data_home: str | None, n: int | None, seed: int) -> Training:
-    """Two levels of superpixels, those that have a class; the scores of a level come from its own features."""
+@lru_cache(maxsize=1)
+def _scored_pictures(data_home: str | None) -> dict[str, list[Any]]:
+    """Graphs and classes of two levels of superpixels, those that have a class, to train and to test.
+
+    The scores of a level come from its own features. They take half a minute, and a process asks for many parts of them.
+    """
     found: dict[str, list[Any]] = {}
     for subset in ("train", "test"):
         levels = [fetch_msrc21(size, data_home, subset) for size in (200, 80)]
@@ -255,7 +260,12 @@ def _pictures(data_home: str | None, n: int | None, seed: int) -> Training:
         X, y = (np.concatenate(part) for part in zip(*level, strict=True))
         model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=200))
         models.append(model.fit(X, y))
-    made = {subset: [_two_levels(pair, models) for pair in zip(*found[subset], strict=True)] for subset in found}
+    return {subset: [_two_levels(pair, models) for pair in zip(*found[subset], strict=True)] for subset in found}
+
+
+def _pictures(data_home: str | None, n: int | None, seed: int) -> Training:
+    """All pictures to train on, or a random n of them."""
+    made = _scored_pictures(data_home)
     chosen = _some(len(made["train"]), n, seed)
     graphs, truth = zip(*(made["train"][k] for k in chosen), strict=True)
     problem = graph_problem(graphs, truth, 21, edge_weights="potts", loss="count", node_weights="class-wise")
