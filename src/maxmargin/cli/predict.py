@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from maxmargin.cli.data import DATA_HELP, Dataset, add_data_options, read_data
+from maxmargin.cli.data import DATA_HELP, add_data_options, read_data
+from maxmargin.cli.dataset import Dataset
 from maxmargin.cli.exits import DONE, check_output, say, to_json, writing
 
 SUMMARY = "predict with a model"

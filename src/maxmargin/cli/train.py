@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from maxmargin.cli import names
-from maxmargin.cli.data import Dataset, add_data_options, holds_trees, read_data
+from maxmargin.cli.data import add_data_options, holds_trees, read_data
+from maxmargin.cli.dataset import Dataset
 from maxmargin.cli.exits import check_output, print_json
 from maxmargin.cli.models import exit_code, make_model, picture_kind, report, save_outputs
 from maxmargin.cli.names import one_of
