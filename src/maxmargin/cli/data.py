@@ -5,7 +5,9 @@ Conventions
 The ending decides, unless ``--format`` does: ``.arff`` is Mulan, ``.svm``, ``.libsvm`` and ``.txt`` are LIBSVM's text, ``.hmm`` is
 SVM-hmm's, ``.conll`` has words in columns, ``.conllu`` is CoNLL-U, ``.mrg``, ``.ptb`` and ``.brackets`` have trees, each also with
 ``.gz``, ``.xz`` or ``.bz2`` after it; ``.zip`` has trees in its members ``.mrg``; ``.npz`` holds graphs (`formats.graphs`), or
-sequences or rows (`cli.arrays`). Labels go by their names.
+sequences or rows (`cli.arrays`); ``.csv``, ``.tsv`` and ``.parquet`` are tables; ``.jsonl`` and ``.json`` have tokens or texts; a
+folder with a folder ``images`` in it has pictures and masks. Labels go by their names. A format is read by the file of its name in
+`cli.readers`.
 
 Text of LIBSVM's kind, and text with the ending ``.dat`` or one that says nothing, is SVM-hmm's if its first example has ``qid:``;
 other ``.dat`` is LIBSVM's. ``-`` is the standard input, which needs ``--format``. With ``--task ranking``, or a model
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
@@ -47,15 +50,35 @@ _FORMATS = {
     ".brackets": "trees",
     ".zip": "trees",
     ".npz": "npz",
+    ".csv": "table",
+    ".tsv": "table",
+    ".parquet": "table",
+    ".pq": "table",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
 }
 #: What DATA is, for ``--help``.
 DATA_HELP = (
-    ".arff, .svm, .libsvm, .txt, .dat, .hmm, .conll, .conllu, .mrg, .ptb, .brackets, .zip or .npz file; "
-    "- is the standard input"
+    ".arff, .svm, .libsvm, .txt, .dat, .hmm, .conll, .conllu, .csv, .tsv, .parquet, .jsonl, .json, .mrg, .ptb, .brackets, .zip or "
+    ".npz file, or a folder of images; - is the standard input"
 )
 #: What files are called in sentences about how they were recognised.
 _TITLES = {"libsvm": "SVM-light's and LIBSVM's text", "svm-hmm": "SVM-hmm's text"}
-_WORDS = ("conll", "conllu")
+#: Formats of words, which a model reads by features of its own.
+_WORDS = ("conll", "conllu", "json")
+#: Options that are for some formats only, and what these hold.
+_OF_FORMATS = {
+    "features": (_WORDS, "words"),
+    "word_column": (("conll", "conllu"), "words in columns"),
+    "tag_column": (("conll", "conllu"), "words in columns"),
+    "comment": (("conll", "conllu"), "words in columns"),
+    "max_words": (("trees",), "trees"),
+    "target": (("table",), "a table"),
+    "drop": (("table",), "a table"),
+    "label_names": (("json",), "JSON with tags as numbers"),
+    "superpixels": (("images",), "images"),
+}
 
 
 def add_data_options(parser: argparse.ArgumentParser, training: bool = False) -> None:
@@ -86,6 +109,21 @@ def add_data_options(parser: argparse.ArgumentParser, training: bool = False) ->
     )
     parser.add_argument(
         "--n-labels", type=int, metavar="N", help="the last N attributes of an ARFF file are the labels"
+    )
+    parser.add_argument(
+        "--target", metavar="A,B", help="of a table: the column to learn, or several of zeros and ones (label sets)"
+    )
+    parser.add_argument("--drop", metavar="A,B", help="of a table: columns that are no features")
+    parser.add_argument(
+        "--label-names",
+        metavar="NAMES",
+        help="of JSON with tags as numbers: their names with commas between them, or a file with one a line",
+    )
+    parser.add_argument(
+        "--superpixels",
+        type=int,
+        metavar="N",
+        help="of a folder of images: about so many nodes an image; 0 is a node for each pixel (default: 200)",
     )
     parser.add_argument("--split", type=int, metavar="N", help="of an .npz file, use what has N in the array 'split'")
     if training:
@@ -144,11 +182,9 @@ def _check_options(path: str, kind: str, args: argparse.Namespace, model: Any) -
     """Refuse options that are for other data."""
     if model is not None and args.task not in (None, model.task):
         raise OptionError(f"--task is {args.task}, but the model is for the task {model.task}.")
-    for name in ("features", "word_column", "tag_column", "comment"):
-        if kind not in _WORDS and getattr(args, name, None) is not None:
-            raise OptionError(f"--{name.replace('_', '-')} is for words in columns, which {path} does not hold.")
-    if kind != "trees" and getattr(args, "max_words", None) is not None:
-        raise OptionError(f"--max-words is for trees, which {path} does not hold.")
+    for name, (kinds, what) in _OF_FORMATS.items():
+        if kind not in kinds and getattr(args, name, None) is not None:
+            raise OptionError(f"--{name.replace('_', '-')} is for {what}, which {path} does not hold.")
 
 
 def _recognise(path: str, task: str | None) -> tuple[str, str]:
@@ -159,6 +195,8 @@ def _recognise(path: str, task: str | None) -> tuple[str, str]:
         raise OptionError(
             f"The standard input has no ending that says its format; say --format {'|'.join(sorted(set(FORMATS.values())))}."
         )
+    if os.path.isdir(os.path.join(path, "images")):
+        return "images", ""
     ending = _ending(path)
     kind = _FORMATS.get(ending, "")
     if kind not in ("", "libsvm"):
@@ -176,7 +214,9 @@ def _recognise(path: str, task: str | None) -> tuple[str, str]:
         raise DataError(
             f"{path}: the ending says nothing about the format, nor does 'qid:' in its first line; expected .arff (Mulan), .svm, "
             ".libsvm, .txt or .dat (LIBSVM), .hmm (SVM-hmm), .conll (words in columns), .conllu (CoNLL-U), .mrg, .ptb or .brackets "
-            "(trees), possibly with .gz, .xz or .bz2 after it, .zip (trees), .npz (graphs, sequences, rows), or --format."
+            "(trees), possibly with .gz, .xz or .bz2 after it, "
+            ".csv, .tsv or .parquet (tables), .jsonl or .json (tokens, texts), .zip (trees), .npz (graphs, sequences, rows), a "
+            "folder of images, or --format."
         )
     return kind, ""
 

@@ -26,7 +26,8 @@ class Dataset:
     targets: Any
     feature_names: list[str] | None
     format: str
-    #: Words in columns: all columns of each sentence, as the file has them; of CoNLL-U, the lines of the file.
+    #: Words in columns: all columns of each sentence, as the file has them; of CoNLL-U, the lines of the file; of texts with
+    #: entities, the texts; of images, their names.
     columns: Any = None
     #: Parameters that an estimator needs to be trained on this, and what `fit` and `score` need beside inputs and targets.
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -44,6 +45,9 @@ class Dataset:
                 "conll": "a column of tags is",
                 "conllu": "the column of tags holds nothing but '_', which says that they are",
                 "sentences": "trees are",
+                "table": "the column of the target, which --target names, is",
+                "json": "the tags or entities are",
+                "images": "the folder 'masks' is",
             }.get(self.format, "the array 'y' is")
             raise DataError(f"{self.path} has no labels to compare with: {missing} missing.")
         return self

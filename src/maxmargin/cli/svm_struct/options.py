@@ -30,7 +30,7 @@ LEARN: dict[str, tuple[type, Any, str]] = {
     "-e": (float, 0.1, "epsilon: stop when no constraint is violated by more, in units of the loss"),
     "-o": (int, 2, "1 slack rescaling, 2 margin rescaling"),
     "-l": (int, 0, "loss"),
-    "-w": (int, 4, "0, 1 n-slack; 2, 3 1-slack; 4 1-slack with a cache"),
+    "-w": (int, 4, "0, 1 n-slack; 2, 3 1-slack; 4 1-slack, with a cache if -f or -b are given"),
     "-p": (int, 1, "norm of the slacks: 1"),
     "-k": (int, 100, "constraints before the programme is solved again (-w 0, 1)"),
     "-f": (int, 5, "cached constraints of an example (-w 4)"),
@@ -160,7 +160,8 @@ def _solver(command: str, options: Options) -> Any:
     """The solver that ``-w`` names, which stops as SVM-struct does.
 
     Planes are asked for at the programme's solution (``step=1``), as in the paper. Other steps need fewer rounds, but with a large
-    ``-e`` the weights at which training stops depend on the way there.
+    ``-e`` the weights at which training stops depend on the way there. For the same reason there is a cache only if ``-f`` or
+    ``-b`` ask for one: to find all constraints anew takes no longer here (`OneSlack`).
     """
     from maxmargin.solvers import NSlack, OneSlack
 
@@ -170,7 +171,7 @@ def _solver(command: str, options: Options) -> Any:
             say(f"{name} is ignored: it is for -w {' and '.join(map(str, needed))}.")
     if options["-w"] <= 1:
         return NSlack(rescaling=rescaling, batch=options["-k"], epsilon="tol", stop="svm-struct")
-    if options["-w"] < 4:
+    if options["-w"] < 4 or not {"-f", "-b"} & options.given:
         return OneSlack(rescaling=rescaling, cache=0, stop="svm-struct", step=1.0)
     if not 0 < options["-b"] <= 100:
         raise OptionError(f"{command}: -b is {options['-b']:g}; expected a percentage above 0, at most 100.")
