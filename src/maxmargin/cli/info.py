@@ -154,7 +154,7 @@ def strongest_features(model: Any, count: int) -> dict[str, float]:
     """The largest weights of features, by name: "label: feature"."""
     import numpy as np
 
-    from maxmargin.cli.data import known_feature_names
+    from maxmargin.cli.dataset import known_feature_names
 
     if model.coef_.ndim == 1 and model.task == "graph":
         order = np.argsort(-np.abs(model.coef_), kind="stable")[:count]

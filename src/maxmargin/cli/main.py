@@ -30,6 +30,7 @@ from maxmargin.cli.exits import (
     CannotWriteError,
     say,
 )
+from maxmargin.cli.svm_struct import hmm, multiclass
 from maxmargin.errors import MaxMarginError, OptionError, did_you_mean
 from maxmargin.signals import STOP_SIGNALS, StopSignal, raise_stopped, remember
 
@@ -41,6 +42,8 @@ _COMMANDS = {
     "compile": compile_ahead,
     "reproduce": reproduce,
     "bench": bench,
+    "svm-multiclass": multiclass,
+    "svm-hmm": hmm,
 }
 # Not every platform has all of these.
 _DISK_ERRORS = {getattr(errno, name, None) for name in ("ENOSPC", "EDQUOT", "EIO", "EFBIG")} - {None}

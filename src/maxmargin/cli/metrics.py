@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.cli.data import Dataset
+from maxmargin.cli.dataset import Dataset
 from maxmargin.errors import DataError
 from maxmargin.reporting.chunks import ChunkScores, are_chunk_tags, chunk_scores
 

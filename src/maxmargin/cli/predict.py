@@ -6,8 +6,10 @@ import argparse
 import sys
 from typing import Any
 
-from maxmargin.cli.data import DATA_HELP, Dataset, add_data_options, read_data
+from maxmargin.cli.data import DATA_HELP, add_data_options, read_data
+from maxmargin.cli.dataset import Dataset
 from maxmargin.cli.exits import DONE, check_output, say, to_json, writing
+from maxmargin.cli.outputs import output_kind, predictions_text
 
 SUMMARY = "predict with a model"
 DESCRIPTION = """\
@@ -16,7 +18,8 @@ example with commas between them (an empty line if it has none); the tags of a s
 nodes, with spaces between them. Of SVM-hmm's files, print one tag a line, with an empty line between sequences; of
 words in columns, the columns and the tag after them; of CoNLL-U, the file with the tags in their column. A parser
 reads trees, or a .txt file of sentences, one a line with spaces between the words, and prints trees, an empty line
-where there is none."""
+where there is none. Of JSON lines, print JSON lines. With -o, a file that ends in .jsonl has an object an example, and
+one that ends in .csv or .tsv a table."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="model file, from 'maxmargin train -o'")
     parser.add_argument("data", metavar="DATA", help=DATA_HELP)
     add_data_options(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to the standard output")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write there instead of to the standard output; .jsonl and .csv say how"
+    )
     parser.add_argument(
         "--json", action="store_true", help="one JSON object, with scores and, of structures, upper bounds"
     )
@@ -37,14 +42,17 @@ def run(args: argparse.Namespace) -> int:
 
     model = load_model(args.model)
     data = read_data(args.data, args, model)
-    kind = {"binary": _classes, "multi-class": _classes, "parser": _trees, "ranking": _scores}.get(
+    predict = {"binary": _classes, "multi-class": _classes, "parser": _trees, "ranking": _scores}.get(
         model.task, _structures
     )
-    found = kind(model, data.inputs)
-    if args.json:
+    found = predict(model, data.inputs)
+    kind = output_kind(args.output)
+    if kind is not None and not args.json:
+        text = predictions_text(kind, model, data, found).removesuffix("\n")
+    elif args.json:
         text = to_json({"task": model.task, "inference": model.inference_, **found})
     else:
-        text = _text(data, found["predictions"], args)
+        text = _text(model, data, found, args)
     if args.output is None:
         sys.stdout.write(text + "\n")
     else:
@@ -55,7 +63,10 @@ def run(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _text(data: Dataset, predictions: list[Any], args: argparse.Namespace) -> str:
+def _text(model: Any, data: Dataset, found: dict[str, Any], args: argparse.Namespace) -> str:
+    predictions = found["predictions"]
+    if data.format == "json":
+        return predictions_text("json", model, data, {"predictions": predictions}).removesuffix("\n")
     if data.format == "conllu":
         from maxmargin.formats.conllu import conllu_text
 

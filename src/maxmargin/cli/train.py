@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from maxmargin.cli import names
-from maxmargin.cli.data import Dataset, add_data_options, holds_trees, read_data
+from maxmargin.cli.data import add_data_options, holds_trees, read_data
+from maxmargin.cli.dataset import Dataset
 from maxmargin.cli.exits import check_output, print_json
 from maxmargin.cli.models import exit_code, make_model, picture_kind, report, save_outputs
 from maxmargin.cli.names import one_of
@@ -23,14 +24,17 @@ DESCRIPTION = """\
 Train a model and say how far from optimal it is. DATA is an .arff file (Mulan; labels named by the .xml beside it),
 an .svm, .libsvm or .txt file (LIBSVM's text, with one or with several labels a line), an .hmm file (SVM-hmm's text),
 a .dat file (SVM-hmm's text if its first line has qid:, else LIBSVM's; with --task ranking SVM-rank's), a .conll file
-(words in columns, the last one their tags), a .conllu file (CoNLL-U) or an .mrg, .ptb or .brackets file (trees), each
-possibly with .gz, .xz or .bz2, a .zip file of .mrg files, or an .npz file of rows, sequences or graphs; --format says
-what the ending does not, and - is the standard input.
+(words in columns, the last one their tags), a .conllu file (CoNLL-U), a .csv or .tsv file (a table; --target names
+what is to be learned), a .jsonl or .json file (tagged tokens, or texts with entities), or an .mrg, .ptb or .brackets
+file (trees), each possibly with .gz, .xz or .bz2, a .parquet file, a .zip file of .mrg files, an .npz file of rows,
+sequences or graphs, or a folder of images and masks; --format says what the ending does not, and - is the standard
+input.
 
 Without DATA, two models are trained on a generated set whose labels depend on each other, one that knows of pairs of
 labels and one that does not, each with C chosen on held-out data, and their test losses are compared."""
 _NEED_DATA = (
-    "task", "format", "features", "xml", "n_labels", "split", "word_column", "tag_column", "comment", "edges", "edge_weights",
+    "task", "format", "features", "xml", "n_labels", "split", "target", "drop", "label_names", "superpixels",
+    "word_column", "tag_column", "comment", "edges", "edge_weights",
     "test", "kernel", "gamma", "degree", "objective", "scale", "device", "validation_fraction", "cv", "markov", "parent",
     "min_count", "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, *OF_CHECKPOINTS, "settings", "dask",
 )  # fmt: skip

@@ -251,9 +251,14 @@ class BundleRun(OracleRun[BundleState]):
         if slope - xi <= _ROUNDING * (1.0 + abs(xi)):
             return False
         now.add_plane(plane, self.dense, self.image(plane), self.threads)
-        self.solve_programme(now, max(_QP_SHARE * (slope - xi), _QP_FLOOR * self.tol))
+        self.solve_programme(now, self.care * max(_QP_SHARE * (slope - xi), _QP_FLOOR * self.tol))
         now.drop_idle(int(self.solver.inactive))
         return True
+
+    @property
+    def care(self) -> float:
+        """What the precision of programmes is multiplied by."""
+        return 1.0
 
     def found(self, now: BundleState, xi: float) -> MeanPlane:
         """A plane by the oracle, from between the best weights and w; takes note of weights with a better value."""

@@ -208,6 +208,11 @@ class OneSlackRun(HingeRun):
             return float(self.solver.step)
         return 0.5 if self.capacity and not self.quick else 0.3
 
+    @property
+    def care(self) -> float:
+        """Programmes are solved well where the algorithm of the paper is asked for to the letter."""
+        return 0.02 if self.solver.stop == "svm-struct" and self.solver.step == 1.0 else 1.0
+
     def begin(self, earlier: BundleState | None) -> OneSlackState:
         """The plane of the truth; or an earlier working set and its cache."""
         now = super().begin(earlier)
