@@ -311,6 +311,8 @@ def _read_libsvm(path: str, args: argparse.Namespace, model: Any) -> Dataset:
         task = _task(path, found, (*_CLASSES, "multi-label") if single else ("multi-label",), args, None)
     else:
         task = _task(path, "multi-label", (*_CLASSES, "multi-label", "ranking"), args, model)
+        from maxmargin.estimators.frames import known_feature_names
+
         names = known_feature_names(model)
         # The first index of the training file decides for all: a test file need not have that feature.
         zero_based: Any = "auto" if names is None or names[0] not in ("0", "1") else names[0] == "0"
@@ -514,18 +516,12 @@ def _columns_of(model: Any, data: MultiLabelData, path: str) -> Any:
 
 def check_feature_names(path: str, names: list[str], model: Any) -> None:
     """Refuse features of other names than the model was trained with."""
+    from maxmargin.estimators.frames import known_feature_names
+
     expected = None if model is None else known_feature_names(model)
     if expected is not None and names != expected and len(expected) == len(names):
         k = next(k for k, (one, other) in enumerate(zip(names, expected, strict=True)) if one != other)
         raise DataError(f"{path}: feature {k} is {names[k]!r}, but the model was trained with {expected[k]!r} there.")
-
-
-def known_feature_names(model: Any) -> list[str] | None:
-    """Names of the model's features, if it was trained with names."""
-    names = getattr(model, "feature_names_in_", None)
-    if names is None:
-        names = getattr(model, "_feature_names", None)
-    return None if names is None else [str(name) for name in names]
 
 
 _READERS = {

@@ -24,6 +24,7 @@ from sklearn.utils import Tags
 
 from maxmargin.errors import OptionError
 from maxmargin.estimators.feature_space import KERNEL_SOLVERS, KERNELS, is_linear, keep_support
+from maxmargin.estimators.frames import ReadableWeights
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters, quoted
 from maxmargin.estimators.restoring import restore_structured
@@ -53,7 +54,7 @@ class Prepared(NamedTuple):
     attributes: dict[str, Any]
 
 
-class StructuredEstimator(BaseEstimator):
+class StructuredEstimator(ReadableWeights, BaseEstimator):
     """Base of the estimators; a task adds its own problem and the names of its weights.
 
     Parameters

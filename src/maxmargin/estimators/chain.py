@@ -22,13 +22,12 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, shared
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
-from maxmargin.estimators.given_features import compare_columns, remember_columns
+from maxmargin.estimators.given_features import check_same_columns, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
@@ -380,23 +379,6 @@ class ChainSVM(StructuredPredictor):
         model._name_weights()
         return model
 
-    def top_features(self, tag: Any, n: int = 10) -> list[tuple[str, float]]:
-        """The n features that speak most for a tag, heaviest first: names and weights.
-
-        Parameters
-        ----------
-        tag : one of ``classes_``
-        n : int
-        """
-        check_is_fitted(self)
-        states = target.states_of([tag], self.classes_) if isinstance(tag, Hashable) else np.array([-1])
-        if states[0] < 0:
-            raise DataError(f"The tag {tag!r} was not seen in training; the tags are {self.classes_.tolist()}.")
-        weights = self.coef_[states[0]]
-        names = getattr(self, "feature_names_in_", None)
-        best = np.argsort(-weights, kind="stable")[: max(0, n)].tolist()
-        return [(f"x{k}" if names is None else str(names[k]), float(weights[k])) for k in best]
-
     def score(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> float:
         """Fraction of the tags that are predicted right; a tag that was not seen in training never is.
 
@@ -586,10 +568,7 @@ def _check_sequences(X: Any) -> tuple[Features, NDArray[np.int64]]:
         raise DataError(f"X is one matrix, of shape {X.shape}; expected a list with a matrix (length, p) per sequence.")
     if isinstance(X, str) or not isinstance(X, Sequence | np.ndarray):
         raise DataError(f"X is of type {type(X).__name__}; expected a list with a matrix (length, p) per sequence.")
-    first = list(getattr(X[0], "columns", [])) if len(X) else []
-    for m, one in enumerate(X):
-        if list(getattr(one, "columns", [])) != first:
-            raise DataError(f"The columns of sequence {m} are named differently than those of sequence 0.")
+    check_same_columns(X, "sequence")
     features, lengths = stack_examples(list(X), "sequence")
     if features.shape[1] == 0:
         raise DataError("The sequences have 0 features; at least 1 is required.")

@@ -27,6 +27,7 @@ from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import shared
 from maxmargin.estimators.edge_kernels import EdgeSpace
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
+from maxmargin.estimators.given_features import check_same_columns, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
@@ -142,6 +143,8 @@ class GraphSVM(StructuredPredictor):
         How the training graphs would be predicted; other graphs may allow another engine.
     n_features_in_, n_edge_features_in_ : int
         p, and q; the latter is 0 if the edges have no features of their own.
+    feature_names_in_ : array (p,)
+        Only if the node features were data frames with columns named by strings.
 
     Examples
     --------
@@ -249,7 +252,7 @@ class GraphSVM(StructuredPredictor):
         self._train(problem, features)
         self._edges = None if edges is None else space
         self.classes_ = classes
-        self.n_features_in_ = int(parts[0][0].shape[1])
+        remember_columns(self, parts[0][0])
         self.n_edge_features_in_ = n_edge_features
         self._name_weights()
         return self
@@ -350,6 +353,7 @@ class GraphSVM(StructuredPredictor):
                 raise DataError(
                     f"Graph {m} has {width} edge features, but GraphSVM is expecting {own}, as in training."
                 )
+        compare_columns(self, parts[0][0])
         rows = _stack_nodes(parts)
         rows = rows if self._class_wise else prediction_rows(self, rows)
         edge_rows = None if self._edges is None else self._edges.scores(_stack_edges(parts, own))
@@ -416,6 +420,7 @@ def _check_graphs(graphs: Sequence[Any], n_edge_features: int | None = None) -> 
                 f"Graph {m}: the node features have shape {nodes.shape}; expected (nodes, features), "
                 "at least one of each."
             )
+    check_same_columns([nodes for nodes, _, _ in parts], "graph")
     # No columns is no features of their own.
     parts = [
         (nodes, edges, None if features is None or features.shape[1] == 0 else features)

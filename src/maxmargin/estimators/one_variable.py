@@ -19,15 +19,16 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import DataError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, StructuredEstimator, shared
-from maxmargin.estimators.feature_space import block_scores, training_rows
+from maxmargin.estimators.explaining import Explainable
+from maxmargin.estimators.feature_space import block_scores, prediction_rows, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.measures import MeasureProblem
-from maxmargin.problems import FactorGraphs
+from maxmargin.problems import FactorGraphs, binary_problem, multi_class_problem
 
 
-class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
+class OneVariableClassifier(ClassifierMixin, Explainable, StructuredEstimator):
     """Base of the classifiers of single examples; a task adds its problem and what its scores mean."""
 
     def __init__(
@@ -178,6 +179,14 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         features = check_features(X)
         compare_columns(self, X)
         return block_scores(self, features)
+
+    def _new_problem(self, X: Any) -> FactorGraphs:
+        """The examples to predict as graphs of one variable."""
+        features = check_features(X)
+        compare_columns(self, X)
+        rows = prediction_rows(self, features)
+        n_blocks = len(self.intercept_)
+        return binary_problem(rows, None) if n_blocks == 1 else multi_class_problem(rows, None, n_blocks)
 
     def _restore_task(
         self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int
