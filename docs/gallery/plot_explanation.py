@@ -26,10 +26,10 @@ tags = [
 ]
 tagger = mm.ChainSVM(C=100).fit([one.split() for one in sentences], [one.split() for one in tags])
 
-explanation = tagger.explain("the dogs walk".split())
+explanation = tagger.explain(["the", "dogs", "walk"])
 print(explanation)
 mm.plot_explanation(explanation)
 
 # %%
 # Against a tagging of one's own choice: could "the dogs walk" be a walk, as in "the long walk"?
-mm.plot_explanation(tagger.explain("the dogs walk".split(), against=["DET", "ADJ", "NOUN"]))
+mm.plot_explanation(tagger.explain(["the", "dogs", "walk"], against=["DET", "ADJ", "NOUN"]))
