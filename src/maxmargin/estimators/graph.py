@@ -56,6 +56,9 @@ class GraphSVM(StructuredPredictor):
         Inner products of the features of edges; ``degree`` and ``coef0`` are for both kernels.
     edge_gamma : "scale" or float
         Of the edges' kernels "rbf" and "poly".
+    class_weight : None, "balanced" or dict
+        What the cost of a node is multiplied by, by its true class: "balanced" is n / (K count) over all n known nodes, and a
+        class left out of a dict has 1.
     solver : str or solver
         "auto", a name in `maxmargin.solvers.SOLVERS`, or a solver with options of its own.
     inference : str or engine
@@ -168,6 +171,7 @@ class GraphSVM(StructuredPredictor):
         node_weights: str = "full",
         edge_kernel: str = "linear",
         edge_gamma: float | str = "scale",
+        class_weight: Any = None,
         solver: SolverOption = "auto",
         inference: InferenceOption = "auto",
         loss: Any = "hamming",
@@ -198,6 +202,7 @@ class GraphSVM(StructuredPredictor):
         self.node_weights = node_weights
         self.edge_kernel = edge_kernel
         self.edge_gamma = edge_gamma
+        self.class_weight = class_weight
 
     def fit(self, graphs: Sequence[Any], labels: Sequence[Any], sample_weight: ArrayLike | None = None) -> Self:
         """Train.
@@ -243,12 +248,16 @@ class GraphSVM(StructuredPredictor):
             chosen,
             states,
             len(classes),
-            loss=self.loss,
+            loss=target.cost_table(self.loss, classes),
             sample_weight=weight,
             node_features=features if self._class_wise else training_rows(self, features),
             edge_features=edges,
             **self._weight_options(),
         )
+        flat = np.concatenate(states)
+        by_class = target.class_weights(self.class_weight, classes, flat)
+        if by_class is not None:
+            problem = problem.with_costs(by_class[flat])
         self._train(problem, features)
         self._edges = None if edges is None else space
         self.classes_ = classes
@@ -327,6 +336,7 @@ class GraphSVM(StructuredPredictor):
     def _restore_task(
         self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int
     ) -> int:
+        target.check_costs(self, classes)
         self.n_edge_features_in_ = size_of(header, "n_edge_features", 0)
         pairs = 1 if self.edge_weights == "potts" else len(classes) ** 2
         if self._class_wise:

@@ -284,15 +284,39 @@ def score_weights(sample_weight: ArrayLike | None, n: int, noun: str) -> NDArray
     return np.asarray(weight / weight.max())
 
 
+def _as_table(loss: Any) -> NDArray[np.float64]:
+    try:
+        return np.asarray(loss, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(f"loss={loss!r} is neither a name nor a table of numbers.") from None
+
+
+def label_costs(loss: Any, classes: NDArray[Any]) -> Any:
+    """A loss of sets of labels that is no name, as costs: (L,), or ``[truth, predicted]`` of shape (2, 2) or (L, 2, 2)."""
+    if isinstance(loss, str):
+        return loss
+    labels, table = classes.tolist(), _as_table(loss)
+    n = len(labels)
+    if table.shape not in ((n,), (2, 2), (n, 2, 2)):
+        raise DataError(
+            f"loss has shape {table.shape}; expected ({n},), the cost of each label; (2, 2), the costs of off and on by what is "
+            f"true; or ({n}, 2, 2), such a table for each label."
+        )
+    wrong = np.argwhere(~(np.isfinite(table) & (table >= 0)))
+    if len(wrong):
+        place = tuple(int(k) for k in wrong[0])
+        of = f"of {labels[place[0]]!r}, " if table.ndim != 2 else ""
+        raise DataError(f"loss{list(place)}, a cost {of}is {table[place]}; costs must be finite and not negative.")
+    if table.ndim > 1 and np.diagonal(table, axis1=-2, axis2=-1).any():
+        raise DataError("The diagonal of a table of costs, loss[..., k, k], must be 0: to be right must cost 0.")
+    return table
+
+
 def cost_table(loss: Any, classes: NDArray[Any]) -> Any:
     """A loss that is no name, as an array (K, K) of costs ``[truth, predicted]``."""
     if isinstance(loss, str):
         return loss
-    labels = classes.tolist()
-    try:
-        table = np.asarray(loss, np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise DataError(f"loss={loss!r} is neither a name nor a table of numbers.") from None
+    labels, table = classes.tolist(), _as_table(loss)
     if table.shape != (len(labels), len(labels)):
         raise DataError(
             f"loss has shape {table.shape}; expected ({len(labels)}, {len(labels)}): the cost of each predicted class, "

@@ -49,9 +49,11 @@ class MultiLabelSVM(StructuredPredictor):
         Who finds labelings, in training and in prediction alike, unless a solver object names an engine of its own: "auto" (exact
         where that is cheap, else a relaxation, rounded and improved), or an engine of `maxmargin.inference`. Solvers that ask no
         engine, such as "soft-bcfw", train without it.
-    loss : "hamming", "fraction", "count", "zero-one" or array (L,)
-        Task loss of a wrong label: 1 over the number of labels ("hamming" and "fraction" are the same here), 1 ("count"), or the
-        cost of each label. "zero-one" is 1 for every set of labels but the true one, on graphs without cycles.
+    loss : "hamming", "fraction", "count", "zero-one" or array (L,), (2, 2) or (L, 2, 2)
+        Task loss of a wrong label: 1 over the number of labels ("hamming" and "fraction" are the same here), 1 ("count"), or costs,
+        which are divided by the number of labels: of each label; ``loss[truth, predicted]`` of all labels, where 0 is off and 1 is
+        on, so that a missed label costs ``loss[1, 0]``; or such a table for each label, in the order of ``classes_``.
+        "zero-one" is 1 for every set of labels but the true one, on graphs without cycles.
     tol : float
         Certified gap at which training stops, in units of the task loss.
     max_passes : int
@@ -219,7 +221,12 @@ class MultiLabelSVM(StructuredPredictor):
         edges = self.pairs_of(classes, encoded)
         costs = self._label_costs(encoded, classes)
         problem = multi_label_problem(
-            training_rows(self, features, ordered=known is None), encoded, edges, len(classes), self.loss, sample_weight
+            training_rows(self, features, ordered=known is None),
+            encoded,
+            edges,
+            len(classes),
+            target.label_costs(self.loss, classes),
+            sample_weight,
         )
         if costs is not None:
             problem = problem.with_costs(costs)
@@ -289,6 +296,7 @@ class MultiLabelSVM(StructuredPredictor):
     def _restore_task(
         self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int
     ) -> int:
+        target.label_costs(self.loss, classes)
         self.edges_ = label_edges(arrays["edges"], np.empty((0, len(classes))))
         self._lists = bool(header["lists"])
         return len(classes) * width + len(self.edges_)

@@ -42,7 +42,7 @@ def multi_label_problem(
         Pairs of labels joined by a factor, as `label_edges` makes them.
     n_labels : int
         L.
-    loss : "hamming", "count", or an array (L,) of costs of a wrong label
+    loss : "hamming", "count", or an array: (L,), the cost of each label; (2, 2), costs by truth and prediction; or (L, 2, 2)
     sample_weight : array (n,), optional
     """
     features = X if isinstance(X, Features) else Features(X)
