@@ -28,6 +28,7 @@ from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, shared
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import check_same_columns, compare_columns, remember_columns
+from maxmargin.estimators.missing import known_positions, note_unknown
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
@@ -232,7 +233,8 @@ class ChainSVM(StructuredPredictor):
             A matrix for each sequence, with a row for each position, at least one; or a list of positions, each a word, a dict of
             features or a list of strings.
         y : list of sequences of tags
-            A tag for each position: strings, numbers or other values that are hashable.
+            A tag for each position: strings, numbers or other values that are hashable. None or NaN is a tag that is not known: the
+            position is left out of training, with its transitions, and the pieces of the sequence keep theirs.
         sample_weight : array, optional
             A weight for each sequence.
 
@@ -249,6 +251,7 @@ class ChainSVM(StructuredPredictor):
         self.classes_ = given.classes
         vectoriser = given.attributes.pop("vectoriser_")
         self.__dict__.update(given.attributes)
+        note_unknown(self, given.features.shape[0] - len(given.problem.labels))
         if vectoriser is None:
             remember_columns(self, X[0])
         else:
@@ -284,10 +287,11 @@ class ChainSVM(StructuredPredictor):
         else:
             features, lengths = vectoriser.fit_features(X), _lengths(X)
         place, tags = _check_tags(y, lengths)
-        classes = target.distinct(tags) if known is None else known
+        given = known_positions(place, tags)
+        classes = target.distinct(tag for tag in tags if not target.is_missing(tag)) if known is None else known
         target.check_several(classes, "ChainSVM")
         _check_size(len(classes), features.shape[1], self.order, self.emission_order)
-        states = _known_states(place, tags, lengths, classes)
+        states = _known_states(place, tags, lengths, classes, given)
         forbidden, first = constraints(self, classes)
         _check_constraints(states, lengths, forbidden, first, classes)
         weight = None if sample_weight is None else target.example_weights(sample_weight, len(lengths), "sequence")
@@ -304,11 +308,15 @@ class ChainSVM(StructuredPredictor):
             states,
             target.cost_table(self.loss, classes),
             weight,
+            given,
         )
-        by_tag = target.class_weights(self.class_weight, classes, states)
+        by_tag = target.class_weights(self.class_weight, classes, problem.labels)
         if by_tag is not None:
-            problem = problem.with_costs(by_tag[states])
+            problem = problem.with_costs(by_tag[problem.labels])
         mass = float(len(lengths) if weight is None else weight.sum())
+        if given is not None:
+            some = np.logical_or.reduceat(given, np.cumsum(lengths) - lengths)
+            mass = float(some.sum() if weight is None else weight[some].sum())
         found = {"forbidden_": forbidden, "forbidden_first_": first, "vectoriser_": vectoriser}
         return Prepared(problem, features, classes, mass, found)
 
@@ -387,15 +395,19 @@ class ChainSVM(StructuredPredictor):
         X : list of sequences
             Matrices of features, words, dicts or lists of strings, as in `fit`.
         y : list of sequences of tags
-            The true tags.
+            The true tags; those that are not known, None or NaN, do not count.
         sample_weight : array (n,), optional
             How much each sequence counts.
         """
         problem, found = self._predict(X)
         lengths = np.diff(problem.example_variables)
         place, tags = _check_tags(y, lengths)
-        truth = target.states_of(tags, self.classes_)[place]
+        truth, known = target.states_of(tags, self.classes_)[place], known_positions(place, tags)
         counts = np.repeat(target.score_weights(sample_weight, len(lengths), "sequence"), lengths)
+        if known is not None:
+            counts = counts * known
+            if not counts.any():
+                raise DataError("No sequence with a weight above 0 has a known tag: there is nothing to score.")
         return float(np.average(found.labels == truth, weights=counts))
 
     def __sklearn_tags__(self) -> Tags:
@@ -447,6 +459,7 @@ class ChainSVM(StructuredPredictor):
         tags: NDArray[np.int32] | None = None,
         loss: Any = "hamming",
         weight: NDArray[np.float64] | None = None,
+        known: NDArray[np.bool_] | None = None,
     ) -> FactorGraphs:
         return chain_problem(
             rows,
@@ -461,6 +474,7 @@ class ChainSVM(StructuredPredictor):
             int(self.emission_order),
             constrained[1],
             features,
+            known,
         )
 
     def _keep_vectoriser(self, vectoriser: FeatureColumns) -> None:
@@ -547,12 +561,17 @@ def _kind(X: Any) -> str | None:
 
 
 def _known_states(
-    place: NDArray[np.int32], tags: list[Any], lengths: NDArray[np.int64], classes: NDArray[Any]
+    place: NDArray[np.int32],
+    tags: list[Any],
+    lengths: NDArray[np.int64],
+    classes: NDArray[Any],
+    known: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int32]:
-    """States of all positions, one sequence after the other."""
+    """States of all positions, one sequence after the other; -1 where the tag is not known."""
     states: NDArray[np.int32] = target.states_of(tags, classes)[place]
-    if (states < 0).any():
-        at = int((states < 0).argmax())
+    unseen = states < 0 if known is None else (states < 0) & known
+    if unseen.any():
+        at = int(unseen.argmax())
         m, t = _locate(at, lengths)
         raise DataError(f"y[{m}][{t}] is {tags[place[at]]!r}, a tag that was not seen in training.")
     return states
@@ -593,10 +612,6 @@ def _check_tags(y: Any, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int32], 
         for m, row in enumerate(values):
             target.labels_of_parts(row, m, len(row), *names)
         raise
-    for k, tag in enumerate(tags):
-        if target.is_missing(tag):
-            m, t = _locate(int((place == k).argmax()), lengths)
-            raise DataError(f"y[{m}][{t}] is {tag}; every position needs a tag.")
     return place, tags
 
 
@@ -657,15 +672,16 @@ def _check_constraints(
     classes: NDArray[Any],
 ) -> None:
     starts = np.cumsum(lengths) - lengths
-    if first is not None and first[states[starts]].any():
-        m = int(np.flatnonzero(first[states[starts]])[0])
+    known = states >= 0
+    if first is not None and (known & first[states])[starts].any():
+        m = int(np.flatnonzero((known & first[states])[starts])[0])
         tag = classes[states[starts[m]]]
         raise DataError(f"Sequence {m} has {str(tag)!r} at position 0, where no tag before it allows it (bio=True).")
     if forbidden is None:
         return
     inside = np.ones(len(states), bool)
     inside[starts] = False
-    wrong = np.flatnonzero(inside[1:] & forbidden[states[:-1], states[1:]])
+    wrong = np.flatnonzero(inside[1:] & known[:-1] & known[1:] & forbidden[states[:-1], states[1:]])
     if len(wrong):
         at = int(wrong[0])
         m = int(np.searchsorted(starts, at, side="right") - 1)

@@ -28,6 +28,7 @@ from maxmargin.estimators.base import shared
 from maxmargin.estimators.edge_kernels import EdgeSpace
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import check_same_columns, compare_columns, remember_columns
+from maxmargin.estimators.missing import note_unknown
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
@@ -259,6 +260,7 @@ class GraphSVM(StructuredPredictor):
         if by_class is not None:
             problem = problem.with_costs(by_class[flat])
         self._train(problem, features)
+        note_unknown(self, sum(len(one) for one in known) - len(flat))
         self._edges = None if edges is None else space
         self.classes_ = classes
         remember_columns(self, parts[0][0])

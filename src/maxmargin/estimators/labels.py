@@ -73,13 +73,17 @@ def is_lists(Y: Any) -> bool:
     indicator = (
         len(lengths) == 1
         and 0 not in lengths
-        and all(isinstance(row, list | tuple) and all(_is_bit(entry) for entry in row) for row in Y)
+        and all(isinstance(row, list | tuple) and all(_is_bit(entry) or _is_open(entry) for entry in row) for row in Y)
     )
     return not indicator
 
 
 def _is_bit(value: Any) -> bool:
     return isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating) and value in (0, 1)
+
+
+def _is_open(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value != value)
 
 
 def encode_lists(Y: Any, classes: NDArray[Any] | None) -> tuple[NDArray[np.int8], NDArray[Any]]:
@@ -143,7 +147,8 @@ def encode_array(Y: Any) -> tuple[NDArray[np.int8], NDArray[Any]]:
         wrong = ~((values == 0) | (values == 1))
     if wrong.any():
         m, i = (int(k) for k in np.argwhere(wrong)[0])
-        raise DataError(f"Y[{m}, {i}] is {values[m, i]}; expected 0 or 1.")
+        hint = " A label that is not known is NaN or None." if values[m, i] == -1 else ""
+        raise DataError(f"Y[{m}, {i}] is {values[m, i]}; expected 0 or 1.{hint}")
     classes = np.arange(values.shape[1]) if names is None else as_vector(list(names))
     if names is not None and len(set(classes.tolist())) != len(classes):
         raise DataError("Two columns of Y have the same name; labels must differ.")
@@ -221,8 +226,10 @@ def states_of(values: Iterable[Any], classes: NDArray[Any]) -> NDArray[np.int32]
 
 
 def is_missing(label: Any) -> bool:
-    """Whether a label is None or NaN, which alone differs from itself."""
-    return label is None or bool(label != label)
+    """Whether a label is None, NaN, which alone differs from itself, or pandas' NA, which does not say."""
+    if label is None or type(label).__name__ == "NAType":
+        return True
+    return bool(label != label)
 
 
 def check_several(classes: NDArray[Any], name: str) -> None:
