@@ -33,6 +33,7 @@ from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
+from maxmargin.estimators.signs import with_signs
 from maxmargin.features import Vectoriser
 from maxmargin.features.text import TextFeatures
 from maxmargin.features.vectoriser import FeatureColumns, number
@@ -131,6 +132,10 @@ class ChainSVM(StructuredPredictor):
     scale : "auto", True or False
         Whether columns of features are centred and divided by their size while training: "auto" does so where they need it. Weights
         are always for the features as they were given.
+    signs : None, "attractive" or dict
+        Weights that must not be negative (1) or not positive (-1), by the part that they are of, such as ``{"pairs": 1}`` or
+        ``{"features": array}``, with zeros for free ones. "attractive": pairs prefer equal labels, which makes graph cuts exact for
+        binary ones. The solvers "one-slack" and "bundle" can.
     device : str
         Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
         work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
@@ -213,6 +218,7 @@ class ChainSVM(StructuredPredictor):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        signs: Any = None,
         device: str = "cpu",
     ) -> None:
         super().__init__(**shared(locals()))
@@ -295,7 +301,7 @@ class ChainSVM(StructuredPredictor):
         forbidden, first = constraints(self, classes)
         _check_constraints(states, lengths, forbidden, first, classes)
         weight = None if sample_weight is None else target.example_weights(sample_weight, len(lengths), "sequence")
-        rows = training_rows(self, features, ordered=known is None)
+        rows, width = training_rows(self, features, ordered=known is None and self.signs is None), features.shape[1]
         if is_linear(self) and not self.emission_order:
             # Nothing reads the rows without the constant any more.
             features = rows
@@ -313,6 +319,7 @@ class ChainSVM(StructuredPredictor):
         by_tag = target.class_weights(self.class_weight, classes, problem.labels)
         if by_tag is not None:
             problem = problem.with_costs(by_tag[problem.labels])
+        problem = with_signs(self, problem, classes_=classes, n_features_in_=width)
         mass = float(len(lengths) if weight is None else weight.sum())
         if given is not None:
             some = np.logical_or.reduceat(given, np.cumsum(lengths) - lengths)

@@ -33,6 +33,7 @@ from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
+from maxmargin.estimators.signs import with_signs
 from maxmargin.problems import FactorGraphs, Features, graph_problem
 from maxmargin.problems.chains import stack_examples
 from maxmargin.problems.graphs import check_graph
@@ -117,6 +118,10 @@ class GraphSVM(StructuredPredictor):
     scale : "auto", True or False
         Whether columns of features are centred and divided by their size while training: "auto" does so where they need it. Weights
         are always for the features as they were given.
+    signs : None, "attractive" or dict
+        Weights that must not be negative (1) or not positive (-1), by the part that they are of, such as ``{"pairs": 1}`` or
+        ``{"features": array}``, with zeros for free ones. "attractive": pairs prefer equal labels, which makes graph cuts exact for
+        binary ones. The solvers "one-slack" and "bundle" can.
     device : str
         Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
         work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
@@ -196,6 +201,7 @@ class GraphSVM(StructuredPredictor):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        signs: Any = None,
         device: str = "cpu",
     ) -> None:
         super().__init__(**shared(locals()))
@@ -251,7 +257,7 @@ class GraphSVM(StructuredPredictor):
             len(classes),
             loss=target.cost_table(self.loss, classes),
             sample_weight=weight,
-            node_features=features if self._class_wise else training_rows(self, features),
+            node_features=features if self._class_wise else training_rows(self, features, ordered=self.signs is None),
             edge_features=edges,
             **self._weight_options(),
         )
@@ -259,7 +265,8 @@ class GraphSVM(StructuredPredictor):
         by_class = target.class_weights(self.class_weight, classes, flat)
         if by_class is not None:
             problem = problem.with_costs(by_class[flat])
-        self._train(problem, features)
+        names = {"classes_": classes, "n_features_in_": features.shape[1], "n_edge_features_in_": n_edge_features}
+        self._train(with_signs(self, problem, **names, _edges=None), features)
         note_unknown(self, sum(len(one) for one in known) - len(flat))
         self._edges = None if edges is None else space
         self.classes_ = classes

@@ -25,6 +25,7 @@ from maxmargin.estimators.missing import known_rows, note_unknown, unknown_entri
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
+from maxmargin.estimators.signs import with_signs
 from maxmargin.inference import MapResult
 from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
 from maxmargin.problems.conditionals import conditional_scores
@@ -102,6 +103,10 @@ class MultiLabelSVM(StructuredPredictor):
     scale : "auto", True or False
         Whether columns of features are centred and divided by their size while training: "auto" does so where they need it. Weights
         are always for the features as they were given.
+    signs : None, "attractive" or dict
+        Weights that must not be negative (1) or not positive (-1), by the part that they are of, such as ``{"pairs": 1}`` or
+        ``{"features": array}``, with zeros for free ones. "attractive": pairs prefer equal labels, which makes graph cuts exact for
+        binary ones. The solvers "one-slack" and "bundle" can.
     device : str
         Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
         work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
@@ -169,6 +174,7 @@ class MultiLabelSVM(StructuredPredictor):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        signs: Any = None,
         device: str = "cpu",
     ) -> None:
         super().__init__(**shared(locals()))
@@ -227,7 +233,7 @@ class MultiLabelSVM(StructuredPredictor):
         rows = known_rows(found)
         weight = target.example_weights(sample_weight, len(encoded), "example")
         problem = multi_label_problem(
-            training_rows(self, features, ordered=known is None),
+            training_rows(self, features, ordered=known is None and self.signs is None),
             encoded,
             edges,
             len(classes),
@@ -237,6 +243,7 @@ class MultiLabelSVM(StructuredPredictor):
         )
         if costs is not None:
             problem = problem.with_costs(costs)
+        problem = with_signs(self, problem, classes_=classes, n_features_in_=features.shape[1], edges_=edges)
         mass = float((weight if rows is None else weight[rows]).sum())
         return Prepared(problem, features, classes, mass, {"edges_": edges, "_lists": lists})
 

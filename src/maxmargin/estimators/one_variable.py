@@ -24,6 +24,7 @@ from maxmargin.estimators.feature_space import block_scores, prediction_rows, tr
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
+from maxmargin.estimators.signs import with_signs
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs, binary_problem, multi_class_problem
 
@@ -59,6 +60,7 @@ class OneVariableClassifier(ClassifierMixin, Explainable, StructuredEstimator):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        signs: Any = None,
         device: str = "cpu",
     ) -> None:
         super().__init__(**shared(locals()))
@@ -111,12 +113,13 @@ class OneVariableClassifier(ClassifierMixin, Explainable, StructuredEstimator):
         if by_class is not None:
             weight = weight * by_class[states]
         problem = self._problem(
-            training_rows(self, features, ordered=known is None and not self._has_measure),
+            training_rows(self, features, ordered=known is None and not self._has_measure and self.signs is None),
             states,
             len(classes),
             "hamming" if isinstance(self.loss, str) else target.cost_table(self.loss, classes),
             weight,
         )
+        problem = with_signs(self, problem, classes_=classes, n_features_in_=features.shape[1])
         return Prepared(problem, features, classes, float(weight.sum()), {})
 
     def predict(self, X: Any) -> NDArray[Any]:
