@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from maxmargin.estimators.structured import StructuredSVM
     from maxmargin.features.text import TextFeatures
     from maxmargin.problems.python_problem import PythonProblem
+    from maxmargin.reporting.explanation_plot import plot_explanation
     from maxmargin.reporting.model_plots import plot_interactions, plot_transitions
     from maxmargin.reporting.plots import plot_convergence, plot_path
     from maxmargin.reporting.prediction_plots import plot_risk_coverage, plot_segmentation, risk_coverage
@@ -79,6 +80,7 @@ __all__ = [
     "measures",
     "path",
     "plot_convergence",
+    "plot_explanation",
     "plot_interactions",
     "plot_path",
     "plot_risk_coverage",
@@ -119,6 +121,7 @@ _HOMES = {
     "load": "estimators.loading",
     "path": "solvers.path",
     "plot_convergence": "reporting.plots",
+    "plot_explanation": "reporting.explanation_plot",
     "plot_interactions": "reporting.model_plots",
     "plot_path": "reporting.plots",
     "plot_risk_coverage": "reporting.prediction_plots",

@@ -29,6 +29,7 @@ MODULES = {
         "TooLargeError",
         "WrongTypeError",
     ),
+    "maxmargin.estimators.explaining": ("Contribution", "Explanation"),
     "maxmargin.experiments.experiment": (
         "Experiment",
         "Line",

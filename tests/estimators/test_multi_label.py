@@ -334,7 +334,8 @@ def test_a_bad_parameter_is_a_sentence(data, options, sentence):
         (lambda X, Y: (X, [["a"]] * 3), "X has 40 rows, but Y has 3"),
         (lambda X, Y: (X, Y[:, 0]), "Y has 1 dimension"),
         (lambda X, Y: (X, Y + 1), r"Y\[\d+, \d\] is 2; expected 0 or 1"),
-        (lambda X, Y: (X, np.where(Y == 1, np.nan, 0)), r"Y\[\d+, \d\] is nan; expected 0 or 1"),
+        (lambda X, Y: (X, np.where(Y == 1, -1, 0)), r"Y\[\d+, \d\] is -1; .* A label that is not known is NaN or None"),
+        (lambda X, Y: (X, np.full(Y.shape, np.nan)), "No label of any example in Y is known"),
         (lambda X, Y: (X, None), "target y is None"),
         (lambda X, Y: (X, [set()] * 40), "No example in Y has a label"),
         (lambda X, Y: (X, [["a"], "b"] * 20), r"Y\[1\] is 'b'; expected a collection"),
@@ -360,7 +361,7 @@ def test_an_edge_to_a_missing_label(data, edges, sentence):
 
 
 def test_wrong_sample_weights(data):
-    with pytest.raises(DataError, match="sample weights have shape"):
+    with pytest.raises(DataError, match="sample_weight has shape"):
         small().fit(*data, sample_weight=np.ones(3))
     with pytest.raises(DataError, match="not negative"):
         small().fit(*data, sample_weight=-np.ones(40))

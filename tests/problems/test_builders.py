@@ -480,7 +480,10 @@ INF = np.where(np.arange(15).reshape(5, 3) == 7, np.inf, X)
             r"loss has shape \(3, 3\); expected \(K, K\) with K = 2",
         ),
         (lambda: multi_class_problem(X, [0] * 5, 2, loss=[[0, -1], [1, 0]]), "finite costs that are not negative"),
-        (lambda: multi_class_problem(X, [0] * 5, 2, loss=np.ones((1, 1, 1))), "loss has 3 dimensions; expected 1 or 2"),
+        (
+            lambda: multi_class_problem(X, [0] * 5, 2, loss=np.ones((1, 1, 1, 1))),
+            "loss has 4 dimensions; expected 1, 2 or 3",
+        ),
         (
             lambda: multi_label_problem(X, Y, label_edges("none", Y), 4, loss=[1, 2]),
             "loss has 2 costs; expected one for each of the 4",

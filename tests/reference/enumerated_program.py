@@ -37,11 +37,21 @@ def value(graphs, C, w, kind="margin"):
     return w @ w / (2.0 * C) + graphs.arrays.weight @ hinges(planes(graphs, kind), w) / graphs.n_examples
 
 
-def exact_optimum(graphs, C, kind="margin"):
-    """The least value of P."""
-    lam, M, d = 1.0 / C, graphs.n_examples, graphs.n_weights
+def exact_optimum(graphs, C, kind="margin", signs=None):
+    """The least value of P, over weights of these signs."""
+    return least_value(planes(graphs, kind), graphs.arrays.weight, C, signs)
+
+
+def least_value(every, weight, C, signs=None):
+    """The least value of P by the planes of each example; w_j >= 0 where signs[j] is 1, and <= 0 where it is -1."""
+    lam, M, d = 1.0 / C, len(every), len(every[0][0][0])
     rows, rhs = [], []
-    for m, found in enumerate(planes(graphs, kind)):
+    for j in np.flatnonzero(signs) if signs is not None else ():
+        row = np.zeros(d + M)
+        row[j] = -signs[j]
+        rows.append(row)
+        rhs.append(0.0)
+    for m, found in enumerate(every):
         for psi, ell in found:
             slack = np.zeros(M)
             slack[m] = -1.0
@@ -51,7 +61,7 @@ def exact_optimum(graphs, C, kind="margin"):
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
     quadratic = sp.csc_matrix(sp.diags(np.concatenate([np.full(d, lam), np.zeros(M)])))
-    linear = np.concatenate([np.zeros(d), graphs.arrays.weight / M])
+    linear = np.concatenate([np.zeros(d), np.asarray(weight) / M])
     cones = [clarabel.NonnegativeConeT(len(rhs))]
     solution = clarabel.DefaultSolver(
         quadratic, linear, sp.csc_matrix(np.array(rows)), np.array(rhs), cones, settings

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from maxmargin.errors import OptionError
-from maxmargin.problems import graph_problem, label_edges, multi_label_problem
+from maxmargin.problems import Features, graph_problem, label_edges, multi_label_problem
 from maxmargin.problems.chains import chain_problem
 from maxmargin.problems.multi_class import binary_problem, multi_class_problem
 from maxmargin.solvers import (
@@ -90,14 +90,21 @@ def problems():
             one[t] = rng.integers(0, 3) if t and one[t - 1] > 0 else rng.integers(0, 2)
     forbidden = np.zeros((3, 3), bool)
     forbidden[0, 2] = True
+    known, in_pieces = rng.random((12, 4)) < 0.7, np.concatenate([np.arange(t) != t // 2 for t in lengths])
     graphs = [(rng.normal(size=(4, 2)), [[0, 1], [1, 2], [2, 3], [3, 0]], rng.normal(size=(4, 2))) for _ in range(6)]
     return {
         "labels": multi_label_problem(X, Y, label_edges("full", Y), 4, "hamming", rng.random(12) + 0.5),
         "tree of labels": multi_label_problem(X, Y, label_edges("tree", Y), 4),
+        "labels partly known": multi_label_problem(
+            X, Y, label_edges("full", Y), 4, "hamming", rng.random(12) + 0.5, known
+        ),
         "classes": multi_class_problem(X, rng.integers(0, 3, 12), 3),
         "two classes": binary_problem(X, rng.integers(0, 2, 12)),
         "chains": chain_problem(rows, tags, 3),
         "chains with constraints": chain_problem(rows, tags, 3, forbidden=forbidden),
+        "chains in pieces": chain_problem(
+            Features(np.concatenate(rows)), tags, 3, forbidden=forbidden, lengths=lengths, known=in_pieces
+        ),
         "cycles": graph_problem(graphs, [rng.integers(0, 3, 4) for _ in graphs], 3, edge_weights="potts"),
         "anything": random_problem(np.random.default_rng(8), n_examples=6, max_variables=4, sparse=True),
     }

@@ -115,7 +115,7 @@ def check_feature_names(path: str, names: list[str], model: Any) -> None:
 
 def known_feature_names(model: Any) -> list[str] | None:
     """Names of the model's features, if it was trained with names."""
-    names = getattr(model, "feature_names_in_", None)
-    if names is None:
-        names = getattr(model, "_feature_names", None)
-    return None if names is None else [str(name) for name in names]
+    # Not above: --help imports no estimators.
+    from maxmargin.estimators.frames import known_feature_names
+
+    return known_feature_names(model)

@@ -154,12 +154,12 @@ def strongest_features(model: Any, count: int) -> dict[str, float]:
     """The largest weights of features, by name: "label: feature"."""
     import numpy as np
 
-    from maxmargin.cli.dataset import known_feature_names
+    from maxmargin.estimators.frames import feature_names
 
     if model.coef_.ndim == 1 and model.task == "graph":
         order = np.argsort(-np.abs(model.coef_), kind="stable")[:count]
         return {f"{model.classes_[k]}: its score": float(model.coef_[k]) for k in order}
-    names = known_feature_names(model) or [f"x{k}" for k in range(model.n_features_in_)]
+    names = feature_names(model)
     order = np.argsort(-np.abs(model.coef_), axis=None, kind="stable")[:count]
     rows, columns = np.unravel_index(order, model.coef_.shape)
     # A binary score is for the second class, and one by which to rank for the highest level.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -159,11 +160,23 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--loss",
         metavar="NAME",
+        type=_loss,
         help="hamming (wrong labels over the mean number of labels; the default), fraction (of each example's labels), count, or "
         "zero-one (any mistake; graphs without cycles); of two classes also f1, f2, precision@10%%, recall@100, "
         "break-even, roc-area; of a parser "
-        "brackets (the default) or zero-one; of a ranking pairs (the default) or queries",
+        "brackets (the default) or zero-one; of a ranking pairs (the default) or queries; or a table of costs as JSON, "
+        "[[0,1],[5,0]] by true and predicted label",
     )
+
+
+def _loss(text: str) -> Any:
+    """A name, or a table of costs."""
+    if not text.lstrip().startswith("["):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no table of costs, such as [[0,1],[5,0]]") from None
 
 
 def run(args: argparse.Namespace) -> int:

@@ -352,6 +352,10 @@ class OnCluster:
                 f"A {type(problem).__name__} cannot be cut into shards; a cluster trains binary, multi-class, multi-label, chain "
                 "and graph models, with losses that are sums over examples."
             )
+        if problem.signs is not None:
+            raise OptionError(
+                'A cluster does not keep signs of weights; use solver="one-slack" or "bundle" on this machine, or signs=None.'
+            )
         if problem not in self._sent:
             with large_tasks():
                 self._sent[problem] = _placed(self.client, shards_of(problem, self.n_shards or self._default_shards()))

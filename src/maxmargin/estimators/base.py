@@ -24,13 +24,16 @@ from sklearn.utils import Tags
 
 from maxmargin.errors import OptionError
 from maxmargin.estimators.feature_space import KERNEL_SOLVERS, KERNELS, is_linear, keep_support
+from maxmargin.estimators.frames import ReadableWeights
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters, quoted
 from maxmargin.estimators.restoring import restore_structured
 from maxmargin.estimators.saving import save, structured_parts
 from maxmargin.estimators.scaling import ScaledFeatures, scale_columns
+from maxmargin.estimators.signs import with_signs
 from maxmargin.estimators.training import train
 from maxmargin.inference import Engine, choose, engine
+from maxmargin.inference.choice import is_exact
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs, Features
 from maxmargin.problems.columns import OrderedFeatures
@@ -53,7 +56,7 @@ class Prepared(NamedTuple):
     attributes: dict[str, Any]
 
 
-class StructuredEstimator(BaseEstimator):
+class StructuredEstimator(ReadableWeights, BaseEstimator):
     """Base of the estimators; a task adds its own problem and the names of its weights.
 
     Parameters
@@ -120,6 +123,10 @@ class StructuredEstimator(BaseEstimator):
     scale : "auto", True or False
         Whether columns of features are centred and divided by their size while training: "auto" does so where they need it. Weights
         are always for the features as they were given.
+    signs : None, "attractive" or dict
+        Weights that must not be negative (1) or not positive (-1), by the part that they are of, such as ``{"pairs": 1}`` or
+        ``{"features": array}``, with zeros for free ones. "attractive": pairs prefer equal labels, which makes graph cuts exact for
+        binary ones. The solvers "one-slack" and "bundle" can.
     device : str
         Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
         work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
@@ -161,6 +168,7 @@ class StructuredEstimator(BaseEstimator):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        signs: Any = None,
         device: str = "cpu",
     ) -> None:
         self.C = C
@@ -187,6 +195,7 @@ class StructuredEstimator(BaseEstimator):
         self.validation_fraction = validation_fraction
         self.cv = cv
         self.scale = scale
+        self.signs = signs
         self.device = device
 
     def __getattr__(self, name: str) -> Any:
@@ -275,7 +284,8 @@ class StructuredEstimator(BaseEstimator):
         engine, self.inference_ = None, "scores are compared with 0 or with each other"
         if isinstance(problem, FactorGraphs):
             engine, reason = self._engine(problem)
-            self.inference_ = f"{engine.name} ({'exact' if engine.exact else 'not always exact'}): {reason}"
+            exact = is_exact(engine, problem)
+            self.inference_ = f"{engine.name} ({'exact' if exact else 'not always exact'}): {reason}"
         train(self, solver, problem, state, engine)
         for result in self.path_.values():
             result.options["scale"] = "; ".join(one.describe() for _, one in scaled) or "columns are as they were given"
@@ -332,6 +342,9 @@ class StructuredEstimator(BaseEstimator):
     def _engine(self, problem: FactorGraphs) -> tuple[Engine, str]:
         """The engine that predicts on these graphs, and why."""
         if isinstance(self.inference, str) and self.inference == "auto":
+            if self.signs is not None and problem.signs is None:
+                # What the model's weights have is true of graphs to predict, too.
+                problem = with_signs(self, problem)
             return choose(problem)
         return engine(self.inference), "as asked"
 
@@ -341,7 +354,8 @@ def _shape(problem: Any) -> tuple[int, ...]:
     if isinstance(problem, MeasureProblem):
         return problem.measure.n, problem.n_weights
     ends = (problem.example_states, problem.example_tables, problem.example_messages)
-    return (problem.n_examples, problem.n_weights, *(int(end[-1]) for end in ends))
+    signs = 0 if problem.signs is None else hash(problem.signs.tobytes())
+    return (problem.n_examples, problem.n_weights, *(int(end[-1]) for end in ends), signs)
 
 
 _SHARED = tuple(inspect.signature(StructuredEstimator).parameters)

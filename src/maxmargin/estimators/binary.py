@@ -98,6 +98,10 @@ class BinarySVM(OneVariableClassifier):
     scale : "auto", True or False
         Whether columns of features are centred and divided by their size while training: "auto" does so where they need it. Weights
         are always for the features as they were given.
+    signs : None, "attractive" or dict
+        Weights that must not be negative (1) or not positive (-1), by the part that they are of, such as ``{"pairs": 1}`` or
+        ``{"features": array}``, with zeros for free ones. "attractive": pairs prefer equal labels, which makes graph cuts exact for
+        binary ones. The solvers "one-slack" and "bundle" can.
     device : str
         Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
         work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.

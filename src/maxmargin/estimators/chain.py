@@ -22,17 +22,18 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, shared
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
-from maxmargin.estimators.given_features import compare_columns, remember_columns
+from maxmargin.estimators.given_features import check_same_columns, compare_columns, remember_columns
+from maxmargin.estimators.missing import known_positions, note_unknown
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
+from maxmargin.estimators.signs import with_signs
 from maxmargin.features import Vectoriser
 from maxmargin.features.text import TextFeatures
 from maxmargin.features.vectoriser import FeatureColumns, number
@@ -131,6 +132,10 @@ class ChainSVM(StructuredPredictor):
     scale : "auto", True or False
         Whether columns of features are centred and divided by their size while training: "auto" does so where they need it. Weights
         are always for the features as they were given.
+    signs : None, "attractive" or dict
+        Weights that must not be negative (1) or not positive (-1), by the part that they are of, such as ``{"pairs": 1}`` or
+        ``{"features": array}``, with zeros for free ones. "attractive": pairs prefer equal labels, which makes graph cuts exact for
+        binary ones. The solvers "one-slack" and "bundle" can.
     device : str
         Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
         work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
@@ -213,6 +218,7 @@ class ChainSVM(StructuredPredictor):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        signs: Any = None,
         device: str = "cpu",
     ) -> None:
         super().__init__(**shared(locals()))
@@ -233,7 +239,8 @@ class ChainSVM(StructuredPredictor):
             A matrix for each sequence, with a row for each position, at least one; or a list of positions, each a word, a dict of
             features or a list of strings.
         y : list of sequences of tags
-            A tag for each position: strings, numbers or other values that are hashable.
+            A tag for each position: strings, numbers or other values that are hashable. None or NaN is a tag that is not known: the
+            position is left out of training, with its transitions, and the pieces of the sequence keep theirs.
         sample_weight : array, optional
             A weight for each sequence.
 
@@ -250,6 +257,7 @@ class ChainSVM(StructuredPredictor):
         self.classes_ = given.classes
         vectoriser = given.attributes.pop("vectoriser_")
         self.__dict__.update(given.attributes)
+        note_unknown(self, given.features.shape[0] - len(given.problem.labels))
         if vectoriser is None:
             remember_columns(self, X[0])
         else:
@@ -285,14 +293,15 @@ class ChainSVM(StructuredPredictor):
         else:
             features, lengths = vectoriser.fit_features(X), _lengths(X)
         place, tags = _check_tags(y, lengths)
-        classes = target.distinct(tags) if known is None else known
+        given = known_positions(place, tags)
+        classes = target.distinct(tag for tag in tags if not target.is_missing(tag)) if known is None else known
         target.check_several(classes, "ChainSVM")
         _check_size(len(classes), features.shape[1], self.order, self.emission_order)
-        states = _known_states(place, tags, lengths, classes)
+        states = _known_states(place, tags, lengths, classes, given)
         forbidden, first = constraints(self, classes)
         _check_constraints(states, lengths, forbidden, first, classes)
         weight = None if sample_weight is None else target.example_weights(sample_weight, len(lengths), "sequence")
-        rows = training_rows(self, features, ordered=known is None)
+        rows, width = training_rows(self, features, ordered=known is None and self.signs is None), features.shape[1]
         if is_linear(self) and not self.emission_order:
             # Nothing reads the rows without the constant any more.
             features = rows
@@ -305,11 +314,16 @@ class ChainSVM(StructuredPredictor):
             states,
             target.cost_table(self.loss, classes),
             weight,
+            given,
         )
-        by_tag = target.class_weights(self.class_weight, classes, states)
+        by_tag = target.class_weights(self.class_weight, classes, problem.labels)
         if by_tag is not None:
-            problem = problem.with_costs(by_tag[states])
+            problem = problem.with_costs(by_tag[problem.labels])
+        problem = with_signs(self, problem, classes_=classes, n_features_in_=width)
         mass = float(len(lengths) if weight is None else weight.sum())
+        if given is not None:
+            some = np.logical_or.reduceat(given, np.cumsum(lengths) - lengths)
+            mass = float(some.sum() if weight is None else weight[some].sum())
         found = {"forbidden_": forbidden, "forbidden_first_": first, "vectoriser_": vectoriser}
         return Prepared(problem, features, classes, mass, found)
 
@@ -380,23 +394,6 @@ class ChainSVM(StructuredPredictor):
         model._name_weights()
         return model
 
-    def top_features(self, tag: Any, n: int = 10) -> list[tuple[str, float]]:
-        """The n features that speak most for a tag, heaviest first: names and weights.
-
-        Parameters
-        ----------
-        tag : one of ``classes_``
-        n : int
-        """
-        check_is_fitted(self)
-        states = target.states_of([tag], self.classes_) if isinstance(tag, Hashable) else np.array([-1])
-        if states[0] < 0:
-            raise DataError(f"The tag {tag!r} was not seen in training; the tags are {self.classes_.tolist()}.")
-        weights = self.coef_[states[0]]
-        names = getattr(self, "feature_names_in_", None)
-        best = np.argsort(-weights, kind="stable")[: max(0, n)].tolist()
-        return [(f"x{k}" if names is None else str(names[k]), float(weights[k])) for k in best]
-
     def score(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> float:
         """Fraction of the tags that are predicted right; a tag that was not seen in training never is.
 
@@ -405,15 +402,19 @@ class ChainSVM(StructuredPredictor):
         X : list of sequences
             Matrices of features, words, dicts or lists of strings, as in `fit`.
         y : list of sequences of tags
-            The true tags.
+            The true tags; those that are not known, None or NaN, do not count.
         sample_weight : array (n,), optional
             How much each sequence counts.
         """
         problem, found = self._predict(X)
         lengths = np.diff(problem.example_variables)
         place, tags = _check_tags(y, lengths)
-        truth = target.states_of(tags, self.classes_)[place]
+        truth, known = target.states_of(tags, self.classes_)[place], known_positions(place, tags)
         counts = np.repeat(target.score_weights(sample_weight, len(lengths), "sequence"), lengths)
+        if known is not None:
+            counts = counts * known
+            if not counts.any():
+                raise DataError("No sequence with a weight above 0 has a known tag: there is nothing to score.")
         return float(np.average(found.labels == truth, weights=counts))
 
     def __sklearn_tags__(self) -> Tags:
@@ -465,6 +466,7 @@ class ChainSVM(StructuredPredictor):
         tags: NDArray[np.int32] | None = None,
         loss: Any = "hamming",
         weight: NDArray[np.float64] | None = None,
+        known: NDArray[np.bool_] | None = None,
     ) -> FactorGraphs:
         return chain_problem(
             rows,
@@ -479,6 +481,7 @@ class ChainSVM(StructuredPredictor):
             int(self.emission_order),
             constrained[1],
             features,
+            known,
         )
 
     def _keep_vectoriser(self, vectoriser: FeatureColumns) -> None:
@@ -565,12 +568,17 @@ def _kind(X: Any) -> str | None:
 
 
 def _known_states(
-    place: NDArray[np.int32], tags: list[Any], lengths: NDArray[np.int64], classes: NDArray[Any]
+    place: NDArray[np.int32],
+    tags: list[Any],
+    lengths: NDArray[np.int64],
+    classes: NDArray[Any],
+    known: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int32]:
-    """States of all positions, one sequence after the other."""
+    """States of all positions, one sequence after the other; -1 where the tag is not known."""
     states: NDArray[np.int32] = target.states_of(tags, classes)[place]
-    if (states < 0).any():
-        at = int((states < 0).argmax())
+    unseen = states < 0 if known is None else (states < 0) & known
+    if unseen.any():
+        at = int(unseen.argmax())
         m, t = _locate(at, lengths)
         raise DataError(f"y[{m}][{t}] is {tags[place[at]]!r}, a tag that was not seen in training.")
     return states
@@ -586,10 +594,7 @@ def _check_sequences(X: Any) -> tuple[Features, NDArray[np.int64]]:
         raise DataError(f"X is one matrix, of shape {X.shape}; expected a list with a matrix (length, p) per sequence.")
     if isinstance(X, str) or not isinstance(X, Sequence | np.ndarray):
         raise DataError(f"X is of type {type(X).__name__}; expected a list with a matrix (length, p) per sequence.")
-    first = list(getattr(X[0], "columns", [])) if len(X) else []
-    for m, one in enumerate(X):
-        if list(getattr(one, "columns", [])) != first:
-            raise DataError(f"The columns of sequence {m} are named differently than those of sequence 0.")
+    check_same_columns(X, "sequence")
     features, lengths = stack_examples(list(X), "sequence")
     if features.shape[1] == 0:
         raise DataError("The sequences have 0 features; at least 1 is required.")
@@ -614,10 +619,6 @@ def _check_tags(y: Any, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int32], 
         for m, row in enumerate(values):
             target.labels_of_parts(row, m, len(row), *names)
         raise
-    for k, tag in enumerate(tags):
-        if target.is_missing(tag):
-            m, t = _locate(int((place == k).argmax()), lengths)
-            raise DataError(f"y[{m}][{t}] is {tag}; every position needs a tag.")
     return place, tags
 
 
@@ -678,15 +679,16 @@ def _check_constraints(
     classes: NDArray[Any],
 ) -> None:
     starts = np.cumsum(lengths) - lengths
-    if first is not None and first[states[starts]].any():
-        m = int(np.flatnonzero(first[states[starts]])[0])
+    known = states >= 0
+    if first is not None and (known & first[states])[starts].any():
+        m = int(np.flatnonzero((known & first[states])[starts])[0])
         tag = classes[states[starts[m]]]
         raise DataError(f"Sequence {m} has {str(tag)!r} at position 0, where no tag before it allows it (bio=True).")
     if forbidden is None:
         return
     inside = np.ones(len(states), bool)
     inside[starts] = False
-    wrong = np.flatnonzero(inside[1:] & forbidden[states[:-1], states[1:]])
+    wrong = np.flatnonzero(inside[1:] & known[:-1] & known[1:] & forbidden[states[:-1], states[1:]])
     if len(wrong):
         at = int(wrong[0])
         m = int(np.searchsorted(starts, at, side="right") - 1)

@@ -66,6 +66,20 @@ def _check_frame(X: Any, name: str) -> None:
             )
 
 
+def check_same_columns(parts: Any, noun: str) -> None:
+    """Refuse data frames whose columns are not those of the first, naming what differs."""
+    first = list(getattr(parts[0], "columns", [])) if len(parts) else []
+    for m, one in enumerate(parts):
+        columns = list(getattr(one, "columns", []))
+        if columns == first:
+            continue
+        more = [name for name in columns if name not in first]
+        less = [name for name in first if name not in columns]
+        found = [f"it has {more[0]!r}" if more else "", f"it lacks {less[0]!r}" if less else ""]
+        what = " and ".join(filter(None, found)) or "they stand in another order"
+        raise DataError(f"The columns of {noun} {m} are named differently than those of {noun} 0: {what}.")
+
+
 def remember_columns(estimator: BaseEstimator, X: Any) -> None:
     """Set ``n_features_in_`` and, for a data frame, ``feature_names_in_``, as scikit-learn does."""
     validate_data(estimator, X, skip_check_array=True, reset=True)

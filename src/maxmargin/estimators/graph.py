@@ -27,10 +27,13 @@ from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import shared
 from maxmargin.estimators.edge_kernels import EdgeSpace
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
+from maxmargin.estimators.given_features import check_same_columns, compare_columns, remember_columns
+from maxmargin.estimators.missing import note_unknown
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
+from maxmargin.estimators.signs import with_signs
 from maxmargin.problems import FactorGraphs, Features, graph_problem
 from maxmargin.problems.chains import stack_examples
 from maxmargin.problems.graphs import check_graph
@@ -55,6 +58,9 @@ class GraphSVM(StructuredPredictor):
         Inner products of the features of edges; ``degree`` and ``coef0`` are for both kernels.
     edge_gamma : "scale" or float
         Of the edges' kernels "rbf" and "poly".
+    class_weight : None, "balanced" or dict
+        What the cost of a node is multiplied by, by its true class: "balanced" is n / (K count) over all n known nodes, and a
+        class left out of a dict has 1.
     solver : str or solver
         "auto", a name in `maxmargin.solvers.SOLVERS`, or a solver with options of its own.
     inference : str or engine
@@ -112,6 +118,10 @@ class GraphSVM(StructuredPredictor):
     scale : "auto", True or False
         Whether columns of features are centred and divided by their size while training: "auto" does so where they need it. Weights
         are always for the features as they were given.
+    signs : None, "attractive" or dict
+        Weights that must not be negative (1) or not positive (-1), by the part that they are of, such as ``{"pairs": 1}`` or
+        ``{"features": array}``, with zeros for free ones. "attractive": pairs prefer equal labels, which makes graph cuts exact for
+        binary ones. The solvers "one-slack" and "bundle" can.
     device : str
         Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
         work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
@@ -142,6 +152,8 @@ class GraphSVM(StructuredPredictor):
         How the training graphs would be predicted; other graphs may allow another engine.
     n_features_in_, n_edge_features_in_ : int
         p, and q; the latter is 0 if the edges have no features of their own.
+    feature_names_in_ : array (p,)
+        Only if the node features were data frames with columns named by strings.
 
     Examples
     --------
@@ -165,6 +177,7 @@ class GraphSVM(StructuredPredictor):
         node_weights: str = "full",
         edge_kernel: str = "linear",
         edge_gamma: float | str = "scale",
+        class_weight: Any = None,
         solver: SolverOption = "auto",
         inference: InferenceOption = "auto",
         loss: Any = "hamming",
@@ -188,6 +201,7 @@ class GraphSVM(StructuredPredictor):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        signs: Any = None,
         device: str = "cpu",
     ) -> None:
         super().__init__(**shared(locals()))
@@ -195,6 +209,7 @@ class GraphSVM(StructuredPredictor):
         self.node_weights = node_weights
         self.edge_kernel = edge_kernel
         self.edge_gamma = edge_gamma
+        self.class_weight = class_weight
 
     def fit(self, graphs: Sequence[Any], labels: Sequence[Any], sample_weight: ArrayLike | None = None) -> Self:
         """Train.
@@ -240,16 +255,22 @@ class GraphSVM(StructuredPredictor):
             chosen,
             states,
             len(classes),
-            loss=self.loss,
+            loss=target.cost_table(self.loss, classes),
             sample_weight=weight,
-            node_features=features if self._class_wise else training_rows(self, features),
+            node_features=features if self._class_wise else training_rows(self, features, ordered=self.signs is None),
             edge_features=edges,
             **self._weight_options(),
         )
-        self._train(problem, features)
+        flat = np.concatenate(states)
+        by_class = target.class_weights(self.class_weight, classes, flat)
+        if by_class is not None:
+            problem = problem.with_costs(by_class[flat])
+        names = {"classes_": classes, "n_features_in_": features.shape[1], "n_edge_features_in_": n_edge_features}
+        self._train(with_signs(self, problem, **names, _edges=None), features)
+        note_unknown(self, sum(len(one) for one in known) - len(flat))
         self._edges = None if edges is None else space
         self.classes_ = classes
-        self.n_features_in_ = int(parts[0][0].shape[1])
+        remember_columns(self, parts[0][0])
         self.n_edge_features_in_ = n_edge_features
         self._name_weights()
         return self
@@ -324,6 +345,7 @@ class GraphSVM(StructuredPredictor):
     def _restore_task(
         self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int
     ) -> int:
+        target.check_costs(self, classes)
         self.n_edge_features_in_ = size_of(header, "n_edge_features", 0)
         pairs = 1 if self.edge_weights == "potts" else len(classes) ** 2
         if self._class_wise:
@@ -350,6 +372,7 @@ class GraphSVM(StructuredPredictor):
                 raise DataError(
                     f"Graph {m} has {width} edge features, but GraphSVM is expecting {own}, as in training."
                 )
+        compare_columns(self, parts[0][0])
         rows = _stack_nodes(parts)
         rows = rows if self._class_wise else prediction_rows(self, rows)
         edge_rows = None if self._edges is None else self._edges.scores(_stack_edges(parts, own))
@@ -416,6 +439,7 @@ def _check_graphs(graphs: Sequence[Any], n_edge_features: int | None = None) -> 
                 f"Graph {m}: the node features have shape {nodes.shape}; expected (nodes, features), "
                 "at least one of each."
             )
+    check_same_columns([nodes for nodes, _, _ in parts], "graph")
     # No columns is no features of their own.
     parts = [
         (nodes, edges, None if features is None or features.shape[1] == 0 else features)

@@ -73,13 +73,17 @@ def is_lists(Y: Any) -> bool:
     indicator = (
         len(lengths) == 1
         and 0 not in lengths
-        and all(isinstance(row, list | tuple) and all(_is_bit(entry) for entry in row) for row in Y)
+        and all(isinstance(row, list | tuple) and all(_is_bit(entry) or _is_open(entry) for entry in row) for row in Y)
     )
     return not indicator
 
 
 def _is_bit(value: Any) -> bool:
     return isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating) and value in (0, 1)
+
+
+def _is_open(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value != value)
 
 
 def encode_lists(Y: Any, classes: NDArray[Any] | None) -> tuple[NDArray[np.int8], NDArray[Any]]:
@@ -143,7 +147,8 @@ def encode_array(Y: Any) -> tuple[NDArray[np.int8], NDArray[Any]]:
         wrong = ~((values == 0) | (values == 1))
     if wrong.any():
         m, i = (int(k) for k in np.argwhere(wrong)[0])
-        raise DataError(f"Y[{m}, {i}] is {values[m, i]}; expected 0 or 1.")
+        hint = " A label that is not known is NaN or None." if values[m, i] == -1 else ""
+        raise DataError(f"Y[{m}, {i}] is {values[m, i]}; expected 0 or 1.{hint}")
     classes = np.arange(values.shape[1]) if names is None else as_vector(list(names))
     if names is not None and len(set(classes.tolist())) != len(classes):
         raise DataError("Two columns of Y have the same name; labels must differ.")
@@ -221,8 +226,10 @@ def states_of(values: Iterable[Any], classes: NDArray[Any]) -> NDArray[np.int32]
 
 
 def is_missing(label: Any) -> bool:
-    """Whether a label is None or NaN, which alone differs from itself."""
-    return label is None or bool(label != label)
+    """Whether a label is None, NaN, which alone differs from itself, or pandas' NA, which does not say."""
+    if label is None or type(label).__name__ == "NAType":
+        return True
+    return bool(label != label)
 
 
 def check_several(classes: NDArray[Any], name: str) -> None:
@@ -284,15 +291,39 @@ def score_weights(sample_weight: ArrayLike | None, n: int, noun: str) -> NDArray
     return np.asarray(weight / weight.max())
 
 
+def _as_table(loss: Any) -> NDArray[np.float64]:
+    try:
+        return np.asarray(loss, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(f"loss={loss!r} is neither a name nor a table of numbers.") from None
+
+
+def label_costs(loss: Any, classes: NDArray[Any]) -> Any:
+    """A loss of sets of labels that is no name, as costs: (L,), or ``[truth, predicted]`` of shape (2, 2) or (L, 2, 2)."""
+    if isinstance(loss, str):
+        return loss
+    labels, table = classes.tolist(), _as_table(loss)
+    n = len(labels)
+    if table.shape not in ((n,), (2, 2), (n, 2, 2)):
+        raise DataError(
+            f"loss has shape {table.shape}; expected ({n},), the cost of each label; (2, 2), the costs of off and on by what is "
+            f"true; or ({n}, 2, 2), such a table for each label."
+        )
+    wrong = np.argwhere(~(np.isfinite(table) & (table >= 0)))
+    if len(wrong):
+        place = tuple(int(k) for k in wrong[0])
+        of = f"of {labels[place[0]]!r}, " if table.ndim != 2 else ""
+        raise DataError(f"loss{list(place)}, a cost {of}is {table[place]}; costs must be finite and not negative.")
+    if table.ndim > 1 and np.diagonal(table, axis1=-2, axis2=-1).any():
+        raise DataError("The diagonal of a table of costs, loss[..., k, k], must be 0: to be right must cost 0.")
+    return table
+
+
 def cost_table(loss: Any, classes: NDArray[Any]) -> Any:
     """A loss that is no name, as an array (K, K) of costs ``[truth, predicted]``."""
     if isinstance(loss, str):
         return loss
-    labels = classes.tolist()
-    try:
-        table = np.asarray(loss, np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise DataError(f"loss={loss!r} is neither a name nor a table of numbers.") from None
+    labels, table = classes.tolist(), _as_table(loss)
     if table.shape != (len(labels), len(labels)):
         raise DataError(
             f"loss has shape {table.shape}; expected ({len(labels)}, {len(labels)}): the cost of each predicted class, "

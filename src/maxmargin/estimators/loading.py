@@ -88,6 +88,8 @@ def _estimator(kind: type[Any], parameters: dict[str, Any]) -> Any:
     for name in ("loss", "edges"):
         if isinstance(values.get(name), list):
             values[name] = np.array(values[name])
+    if isinstance(values.get("signs"), dict):
+        values["signs"] = {part: np.array(one) for part, one in values["signs"].items()}
     if isinstance(values.get("class_weight"), list):
         values["class_weight"] = dict(values["class_weight"])
     estimator = kind(**values)

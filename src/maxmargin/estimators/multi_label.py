@@ -21,9 +21,11 @@ from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, shared
 from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
+from maxmargin.estimators.missing import known_rows, note_unknown, unknown_entries
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
+from maxmargin.estimators.signs import with_signs
 from maxmargin.inference import MapResult
 from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
 from maxmargin.problems.conditionals import conditional_scores
@@ -49,9 +51,11 @@ class MultiLabelSVM(StructuredPredictor):
         Who finds labelings, in training and in prediction alike, unless a solver object names an engine of its own: "auto" (exact
         where that is cheap, else a relaxation, rounded and improved), or an engine of `maxmargin.inference`. Solvers that ask no
         engine, such as "soft-bcfw", train without it.
-    loss : "hamming", "fraction", "count", "zero-one" or array (L,)
-        Task loss of a wrong label: 1 over the number of labels ("hamming" and "fraction" are the same here), 1 ("count"), or the
-        cost of each label. "zero-one" is 1 for every set of labels but the true one, on graphs without cycles.
+    loss : "hamming", "fraction", "count", "zero-one" or array (L,), (2, 2) or (L, 2, 2)
+        Task loss of a wrong label: 1 over the number of labels ("hamming" and "fraction" are the same here), 1 ("count"), or costs,
+        which are divided by the number of labels: of each label; ``loss[truth, predicted]`` of all labels, where 0 is off and 1 is
+        on, so that a missed label costs ``loss[1, 0]``; or such a table for each label, in the order of ``classes_``.
+        "zero-one" is 1 for every set of labels but the true one, on graphs without cycles.
     tol : float
         Certified gap at which training stops, in units of the task loss.
     max_passes : int
@@ -99,6 +103,10 @@ class MultiLabelSVM(StructuredPredictor):
     scale : "auto", True or False
         Whether columns of features are centred and divided by their size while training: "auto" does so where they need it. Weights
         are always for the features as they were given.
+    signs : None, "attractive" or dict
+        Weights that must not be negative (1) or not positive (-1), by the part that they are of, such as ``{"pairs": 1}`` or
+        ``{"features": array}``, with zeros for free ones. "attractive": pairs prefer equal labels, which makes graph cuts exact for
+        binary ones. The solvers "one-slack" and "bundle" can.
     device : str
         Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
         work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
@@ -166,6 +174,7 @@ class MultiLabelSVM(StructuredPredictor):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        signs: Any = None,
         device: str = "cpu",
     ) -> None:
         super().__init__(**shared(locals()))
@@ -180,6 +189,7 @@ class MultiLabelSVM(StructuredPredictor):
         X : array, CSR matrix or data frame (n, p)
             With ``kernel="precomputed"``, the kernel between all rows, (n, n); afterwards between new rows and these.
         Y : array, sparse matrix or data frame of zeros and ones (n, L), or list of n collections of labels
+            NaN, None or a masked entry is a label that is not known: it is left out of training, with its pairs.
         sample_weight : array (n,), optional
 
         Returns
@@ -192,6 +202,7 @@ class MultiLabelSVM(StructuredPredictor):
         remember_columns(self, X)
         self.classes_ = given.classes
         self.__dict__.update(given.attributes)
+        note_unknown(self, len(given.classes) * given.features.shape[0] - len(given.problem.labels))
         self._name_weights()
         return self
 
@@ -212,21 +223,33 @@ class MultiLabelSVM(StructuredPredictor):
             raise DataError("MultiLabelSVM requires y to be passed, but the target y is None.")
         features = check_features(X)
         lists = target.is_lists(Y)
-        encoded, classes = target.encode_lists(Y, known) if lists else target.encode_array(Y)
+        values, found = (Y, None) if lists else unknown_entries(Y)
+        encoded, classes = target.encode_lists(Y, known) if lists else target.encode_array(values)
         if known is not None and classes.tolist() != known.tolist():
             raise DataError(f"Y has the labels {classes.tolist()} here and {known.tolist()} elsewhere.")
         _check_lengths(features.shape[0], len(encoded))
-        edges = self.pairs_of(classes, encoded)
-        costs = self._label_costs(encoded, classes)
+        edges = self.pairs_of(classes, encoded, found)
+        costs = self._label_costs(encoded, classes, found)
+        rows = known_rows(found)
+        weight = target.example_weights(sample_weight, len(encoded), "example")
         problem = multi_label_problem(
-            training_rows(self, features, ordered=known is None), encoded, edges, len(classes), self.loss, sample_weight
+            training_rows(self, features, ordered=known is None and self.signs is None),
+            encoded,
+            edges,
+            len(classes),
+            target.label_costs(self.loss, classes),
+            None if sample_weight is None else weight,
+            found,
         )
         if costs is not None:
             problem = problem.with_costs(costs)
-        mass = float(target.example_weights(sample_weight, len(encoded), "example").sum())
+        problem = with_signs(self, problem, classes_=classes, n_features_in_=features.shape[1], edges_=edges)
+        mass = float((weight if rows is None else weight[rows]).sum())
         return Prepared(problem, features, classes, mass, {"edges_": edges, "_lists": lists})
 
-    def pairs_of(self, classes: NDArray[Any], encoded: NDArray[np.int8]) -> NDArray[np.int64]:
+    def pairs_of(
+        self, classes: NDArray[Any], encoded: NDArray[np.int8], known: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.int64]:
         """The pairs of columns (E, 2) that have a weight.
 
         Parameters
@@ -235,8 +258,10 @@ class MultiLabelSVM(StructuredPredictor):
             The labels.
         encoded : array (n, L)
             Rows of zeros and ones, by which a tree is chosen.
+        known : bool array (n, L), optional
+            Which of them are known.
         """
-        return label_edges(_numbers(self.edges, classes), encoded)
+        return label_edges(_numbers(self.edges, classes), encoded, known)
 
     def score(self, X: Any, Y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Mean fraction of labels that are right: 1 - Hamming loss. A label that was not seen in training is never predicted.
@@ -249,7 +274,7 @@ class MultiLabelSVM(StructuredPredictor):
         X : array, CSR matrix or data frame (n, p)
             Features of the examples.
         Y : lists of labels, or array, sparse matrix or data frame (n, L) of zeros and ones
-            The true labels.
+            The true labels. Those that are not known, NaN or None, do not count, nor do rows without a known one.
         sample_weight : array (n,), optional
             How much each example counts.
         """
@@ -257,14 +282,20 @@ class MultiLabelSVM(StructuredPredictor):
         unseen: NDArray[np.bool_] | None = None
         if target.is_lists(Y):
             Y, unseen = target.without_unseen(Y, self.classes_)
-        truth = self._encode(Y)
+        values, known = (Y, None) if unseen is not None else unknown_entries(Y)
+        rows = known_rows(known)
+        truth = self._encode(values)
         _, found = self._predict(X)
         _check_lengths(len(found.values), len(truth))
         equal: NDArray[Any] = found.labels.reshape(truth.shape) == truth
         if getattr(self.inference, "rounding", None) == "fraction" and found.ambiguous is not None:
             equal = np.where(found.ambiguous.reshape(truth.shape), 0.5, equal)
+        weight = target.score_weights(sample_weight, len(equal), "example")
+        if known is not None and rows is not None:
+            right = (equal * known)[rows].sum(axis=1) / known[rows].sum(axis=1)
+            return float(np.average(right, weights=target.score_weights(weight[rows], len(rows), "example")))
         right = (equal if unseen is None else np.hstack([equal, ~unseen])).mean(axis=1)
-        return float(np.average(right, weights=target.score_weights(sample_weight, len(right), "example")))
+        return float(np.average(right, weights=weight))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -274,14 +305,20 @@ class MultiLabelSVM(StructuredPredictor):
         tags.target_tags.single_output = False
         return tags
 
-    def _label_costs(self, encoded: NDArray[np.int8], classes: NDArray[Any]) -> NDArray[np.float64] | None:
-        """What the cost of each label of each example is multiplied by (n L,); None if by nothing."""
+    def _label_costs(
+        self, encoded: NDArray[np.int8], classes: NDArray[Any], known: NDArray[np.bool_] | None
+    ) -> NDArray[np.float64] | None:
+        """What the cost of each known label of each example is multiplied by; None if by nothing."""
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            n, on = len(encoded), encoded.sum(axis=0, dtype=np.float64)
+            seen = np.ones(encoded.shape, bool) if known is None else known
+            n, on = seen.sum(axis=0), (encoded * seen).sum(axis=0, dtype=np.float64)
             costs = np.where(encoded == 1, n / (2.0 * np.maximum(on, 1.0)), n / (2.0 * np.maximum(n - on, 1.0)))
-            return np.asarray(costs).ravel()
-        weight = target.class_weights(self.class_weight, classes, np.arange(len(classes), dtype=np.int32))
-        return None if weight is None else np.tile(weight, len(encoded))
+        else:
+            weight = target.class_weights(self.class_weight, classes, np.arange(len(classes), dtype=np.int32))
+            if weight is None:
+                return None
+            costs = np.broadcast_to(weight, encoded.shape)
+        return np.asarray(costs.ravel() if known is None else costs[known])
 
     def _task_parts(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return {"lists": bool(self._lists)}, {"edges": np.asarray(self.edges_, np.int64)}
@@ -289,6 +326,7 @@ class MultiLabelSVM(StructuredPredictor):
     def _restore_task(
         self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int
     ) -> int:
+        target.label_costs(self.loss, classes)
         self.edges_ = label_edges(arrays["edges"], np.empty((0, len(classes))))
         self._lists = bool(header["lists"])
         return len(classes) * width + len(self.edges_)

@@ -19,15 +19,17 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import DataError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, StructuredEstimator, shared
-from maxmargin.estimators.feature_space import block_scores, training_rows
+from maxmargin.estimators.explaining import Explainable
+from maxmargin.estimators.feature_space import block_scores, prediction_rows, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
+from maxmargin.estimators.signs import with_signs
 from maxmargin.measures import MeasureProblem
-from maxmargin.problems import FactorGraphs
+from maxmargin.problems import FactorGraphs, binary_problem, multi_class_problem
 
 
-class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
+class OneVariableClassifier(ClassifierMixin, Explainable, StructuredEstimator):
     """Base of the classifiers of single examples; a task adds its problem and what its scores mean."""
 
     def __init__(
@@ -58,6 +60,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         validation_fraction: float = 0.2,
         cv: int | None = None,
         scale: bool | Auto = "auto",
+        signs: Any = None,
         device: str = "cpu",
     ) -> None:
         super().__init__(**shared(locals()))
@@ -110,12 +113,13 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         if by_class is not None:
             weight = weight * by_class[states]
         problem = self._problem(
-            training_rows(self, features, ordered=known is None and not self._has_measure),
+            training_rows(self, features, ordered=known is None and not self._has_measure and self.signs is None),
             states,
             len(classes),
             "hamming" if isinstance(self.loss, str) else target.cost_table(self.loss, classes),
             weight,
         )
+        problem = with_signs(self, problem, classes_=classes, n_features_in_=features.shape[1])
         return Prepared(problem, features, classes, float(weight.sum()), {})
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -178,6 +182,14 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         features = check_features(X)
         compare_columns(self, X)
         return block_scores(self, features)
+
+    def _new_problem(self, X: Any) -> FactorGraphs:
+        """The examples to predict as graphs of one variable."""
+        features = check_features(X)
+        compare_columns(self, X)
+        rows = prediction_rows(self, features)
+        n_blocks = len(self.intercept_)
+        return binary_problem(rows, None) if n_blocks == 1 else multi_class_problem(rows, None, n_blocks)
 
     def _restore_task(
         self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int

@@ -13,6 +13,7 @@ from maxmargin.devices import check_device
 from maxmargin.errors import OptionError, did_you_mean
 from maxmargin.estimators.basis import BASES
 from maxmargin.estimators.feature_space import KERNELS, is_linear
+from maxmargin.estimators.signs import check_signs
 from maxmargin.formats import check_writable
 from maxmargin.inference import ENGINES
 from maxmargin.solvers import SOLVERS
@@ -68,6 +69,7 @@ def check_parameters(estimator: Any) -> None:
             f"loss={p['loss']!r} is not known; use {quoted(estimator.losses)}{' or a table of costs' * estimator.costs}."
             + did_you_mean(p["loss"], estimator.losses)
         )
+    check_signs(estimator)
     _check_kernel(estimator)
     _check_basis(estimator)
     if estimator.objective not in OBJECTIVES:

@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, ModelFileError, OptionError, did_you_mean
 from maxmargin.estimators.base import StructuredEstimator
+from maxmargin.estimators.frames import OneVectorOfWeights
 from maxmargin.estimators.labels import is_empty
 from maxmargin.estimators.names import COption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters, is_whole
@@ -42,7 +43,7 @@ _OWN = ("markov", "parent", "min_count", "rare", "span_features", "loss", "unpar
 _REASON = "a chart takes longer than a step, and bcfw asks for the fewest charts"
 
 
-class ParserSVM(BaseEstimator):
+class ParserSVM(OneVectorOfWeights, BaseEstimator):
     """Parser that learns the weights of the rules of a context-free grammar.
 
     Parameters
@@ -290,6 +291,9 @@ class ParserSVM(BaseEstimator):
         """The names of all weights: rules, then span features."""
         check_is_fitted(self)
         return self._forests([[]]).feature_names()
+
+    def _weight_names(self) -> list[str]:
+        return self.feature_names()
 
     def top_rules(self, n: int = 10) -> list[tuple[str, float]]:
         """The n largest weights by their absolute values, with their names.

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import StructuredEstimator
+from maxmargin.estimators.explaining import Explainable
 from maxmargin.estimators.feature_space import prediction_weights
 from maxmargin.inference import MapResult, batches, top_k
 from maxmargin.inference.choice import choose_marginals
@@ -22,7 +23,7 @@ from maxmargin.problems import FactorGraphs
 from maxmargin.solvers.oracles.prediction import predict
 
 
-class StructuredPredictor(StructuredEstimator):
+class StructuredPredictor(Explainable, StructuredEstimator):
     """An estimator whose labels are structures."""
 
     def predict(self, X: Any, return_bound: bool = False) -> Any:

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import DataError, ModelFileError
 from maxmargin.estimators.base import StructuredEstimator
 from maxmargin.estimators.feature_space import block_scores, name_blocks, training_rows
+from maxmargin.estimators.frames import feature_names, heaviest, weights_for
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.labels import is_empty
 from maxmargin.estimators.names import Auto, COption, SolverOption
@@ -203,6 +204,21 @@ class RankingSVM(StructuredEstimator):
         """
         scores = self.predict(X)
         return np.asarray(self.classes_[(scores[:, None] > self.thresholds_).sum(axis=1)])
+
+    def top_features(self, n: int = 10) -> list[tuple[str, float]]:  # type: ignore[override]
+        """The n features that raise a row most, heaviest first: names and weights.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+
+        Returns
+        -------
+        list of (name, weight)
+        """
+        check_is_fitted(self)
+        return heaviest(weights_for(self, self.classes_[-1]), feature_names(self), n)
 
     def score(self, X: Any, y: ArrayLike, qid: Any = None) -> float:
         """Share of the pairs that are in the right order, a pair of equal scores as half of one; by query if the loss is.

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators.base import StructuredEstimator
+from maxmargin.estimators.frames import OneVectorOfWeights
 from maxmargin.estimators.labels import score_weights
 from maxmargin.estimators.names import COption, SolverOption
 from maxmargin.estimators.parameters import check_parameters
@@ -27,7 +28,7 @@ from maxmargin.solvers.core.capabilities import able, missing
 from maxmargin.solvers.core.result import Result
 
 
-class StructuredSVM(BaseEstimator):
+class StructuredSVM(OneVectorOfWeights, BaseEstimator):
     """Structured predictor for a problem written in Python.
 
     Parameters
@@ -185,6 +186,10 @@ class StructuredSVM(BaseEstimator):
             ]
         )
         return 1.0 - float(np.average(losses, weights=score_weights(sample_weight, len(truth), "example")))
+
+    def _weight_names(self) -> list[str]:
+        names = self.feature_names_
+        return [f"x{k}" for k in range(len(self.coef_))] if names is None else [str(name) for name in names]
 
     def save(self, path: str | os.PathLike[str]) -> NoReturn:
         """Refuse: a model file holds data and never code, and this model is the user's code.

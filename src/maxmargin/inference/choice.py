@@ -1,6 +1,7 @@
 """Which engine to use when the user leaves it open: exact where exact is cheap, else the best relaxation.
 
-For prediction (`choose`):
+Binary pairs whose weights have signs that make all of them attract go to `graph_cut`, which is then exact. Otherwise, for
+prediction (`choose`):
 
 1. graphs without cycles: `trees`;
 2. few labelings an example: `exhaustive`;
@@ -24,6 +25,7 @@ from maxmargin.inference.graph_cut import GraphCut
 from maxmargin.inference.junction_tree import JunctionTree
 from maxmargin.inference.loopy_bp import LoopyBP
 from maxmargin.inference.trees import Trees
+from maxmargin.problems.attractive import is_attractive
 from maxmargin.problems.factor_graphs import FactorGraphs
 
 #: Labelings, and entries of clique tables, of an example for which exactness counts as cheap; and cliques that take at most so
@@ -34,6 +36,22 @@ CHEAP_LABELINGS, CHEAP_ENTRIES, CHEAP_RATIO = 2**10, 2**15, 4
 LARGE, FEW_CYCLES = 10_000, 0.01
 
 
+#: Why a cut needs no rounding.
+ATTRACTIVE = "all pairs of binary variables attract, by the signs of their weights, so that a graph cut is exact"
+
+
+def is_exact(engine: Engine, graphs: FactorGraphs) -> bool:
+    """Whether an engine is exact on a batch: because it always is, or because it is a graph cut of attractive pairs.
+
+    Parameters
+    ----------
+    engine : Engine
+    graphs : FactorGraphs
+        The batch; with signs of its weights, which all weights that are asked about must have.
+    """
+    return engine.exact or (engine.name == GraphCut.name and is_attractive(graphs))
+
+
 def choose(graphs: FactorGraphs) -> tuple[Engine, str]:
     """The engine that predicts, and why.
 
@@ -42,10 +60,12 @@ def choose(graphs: FactorGraphs) -> tuple[Engine, str]:
     graphs : FactorGraphs
         The batch.
     """
+    cut = GraphCut()
+    if is_attractive(graphs) and not graphs.is_forest and cut.refusal(graphs) is None:
+        return cut, ATTRACTIVE
     exact = exact_engine(graphs)
     if exact is not None:
         return exact
-    cut = GraphCut()
     if cut.refusal(graphs) is None:
         return cut, "binary variables in pairs: a relaxation that is often exact"
     return DualDecomposition(), "no cheap exact engine: a bound, and the best labeling found"
@@ -61,7 +81,7 @@ def choose_oracle(graphs: FactorGraphs) -> tuple[Engine, str]:
     """
     cut = GraphCut()
     if not graphs.is_forest and cut.refusal(graphs) is None:
-        return cut, "binary variables in pairs: the relaxation by a graph cut"
+        return cut, ATTRACTIVE if is_attractive(graphs) else "binary variables in pairs: the relaxation by a graph cut"
     exact = exact_engine(graphs)
     if exact is not None:
         return exact

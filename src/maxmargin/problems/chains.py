@@ -26,7 +26,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.problems.factor_graphs import FactorGraphs, as_states
+from maxmargin.problems.factor_graphs import FactorGraphs, as_states, example_weights
 from maxmargin.problems.features import Features, as_floats
 from maxmargin.problems.losses import is_zero_one, variable_costs, variable_losses
 from maxmargin.problems.templates import Structure, Template
@@ -49,6 +49,7 @@ def chain_problem(
     emission_order: int = 0,
     forbidden_first: ArrayLike | None = None,
     emission: Features | None = None,
+    known: NDArray[np.bool_] | None = None,
 ) -> FactorGraphs:
     """Build the problem of a set of tagged sequences.
 
@@ -76,6 +77,9 @@ def chain_problem(
         Tags that may not be the first.
     emission : Features, optional
         The rows that know other tags, if they are not those of `sequences`.
+    known : bool array, optional
+        Which positions, one sequence after another, have a tag that is known. The others are left out, with their transitions;
+        sequences without a known tag are left out whole.
     """
     check_orders(order, emission_order)
     if isinstance(sequences, Features):
@@ -103,14 +107,23 @@ def chain_problem(
     for name, scores in fixed.items():
         if scores is not None and name not in templates:
             templates[name] = Template(np.full(shapes[name], -1), scores)
+    starts = np.cumsum(lengths) - lengths
+    first, sizes = starts, lengths
+    if known is None or labels is None:
+        distinct, structure_of = np.unique(lengths, return_inverse=True)
+        masks = [np.ones(int(length), bool) for length in distinct]
+    else:
+        kept, masks, structure_of = _known_shapes(known, starts, lengths)
+        first, sizes = starts[kept], np.add.reduceat(known.astype(np.int64), starts)[kept]
+        labels = labels[known]
+        if sample_weight is not None:
+            sample_weight = example_weights(sample_weight, len(lengths))[kept]
+    structures = [_chain(mask, list(templates), emission_order) for mask in masks]
     losses = costs = None
     if labels is not None and isinstance(loss, str) and n_tags > 1 and n_tags * len(labels) > _LARGE:
-        costs = variable_costs(lengths, loss)
+        costs = variable_costs(sizes, loss)
     elif labels is not None:
-        losses = variable_losses(labels, np.full(len(labels), n_tags), lengths, loss)
-    starts = np.cumsum(lengths) - lengths
-    distinct, structure_of = np.unique(lengths, return_inverse=True)
-    structures = [_chain(int(length), list(templates), emission_order) for length in distinct]
+        losses = variable_losses(labels, np.full(len(labels), n_tags), sizes, loss)
     return FactorGraphs(
         structures,
         structure_of,
@@ -118,8 +131,8 @@ def chain_problem(
         list(templates.values()),
         rows,
         emission_rows(emission or rows, starts) if emission_order else Features.constant(),
-        starts,
-        starts if emission_order else np.zeros(len(lengths), np.int64),
+        first,
+        first if emission_order else 0 * first,
         labels,
         losses,
         weights=sample_weight,
@@ -173,19 +186,45 @@ def _fixed_scores(mask: ArrayLike | None, shape: tuple[int, ...], name: str) -> 
     return np.where(wrong, -np.inf, 0.0)
 
 
-def _chain(length: int, kinds: list[str], emission_order: int) -> Structure:
+def _known_shapes(
+    known: NDArray[np.bool_], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], list[NDArray[np.bool_]], NDArray[np.int64]]:
+    """The sequences with a known tag, the distinct ways in which tags are known, and which of these each sequence has."""
+    seen: dict[bytes, int] = {}
+    kept, structure_of = list[int](), list[int]()
+    masks: list[NDArray[np.bool_]] = []
+    for m, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+        mask = known[start : start + length]
+        if not mask.any():
+            continue
+        key = mask.tobytes()
+        if key not in seen:
+            seen[key] = len(masks)
+            masks.append(mask)
+        kept.append(m)
+        structure_of.append(seen[key])
+    return np.array(kept, np.int64), masks, np.array(structure_of, np.int64)
+
+
+def _chain(known: NDArray[np.bool_], kinds: list[str], emission_order: int) -> Structure:
+    """A variable for each known position, and factors between those that are neighbours."""
+    at = np.flatnonzero(known)
+    n = len(at)
     scopes: list[tuple[int, ...]] = []
     templates: list[int] = []
     for template, kind in enumerate(kinds):
         if kind in ("pairs", "triples"):
             arity = 2 if kind == "pairs" else 3
-            found = [tuple(range(t - arity, t)) for t in range(arity, length + 1)]
+            ends = zip(at.tolist(), at[arity - 1 :].tolist(), strict=False)
+            found = [tuple(range(v, v + arity)) for v, (one, last) in enumerate(ends) if last - one == arity - 1]
+        elif kind == "start":
+            found = [(0,)] if known[0] else []
         else:
-            found = [(0,) if kind == "start" else (length - 1,)]
+            found = [(n - 1,)] if known[-1] else []
         scopes += found
         templates += [template] * len(found)
-    rows = [scope[-1] if 1 < len(scope) <= emission_order + 1 else 0 for scope in scopes]
-    return Structure(np.zeros(length, np.int64), np.arange(length), templates, rows, scopes)
+    rows = [int(at[scope[-1]]) if 1 < len(scope) <= emission_order + 1 else 0 for scope in scopes]
+    return Structure(np.zeros(n, np.int64), at, templates, rows, scopes)
 
 
 def stack_examples(parts: Sequence[Any], noun: str, name: str = "X") -> tuple[Features, NDArray[np.int64]]:

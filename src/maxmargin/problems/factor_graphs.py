@@ -155,6 +155,8 @@ class FactorGraphs:
             factor_scores=_vector(factor_scores, n_tables, "factor_scores"),
             **local,
         )
+        #: Signs of the flat weights (`with_signs`); None if all are free.
+        self.signs: NDArray[np.int8] | None = None
         self._numbers: Any = range(len(chosen))
         self.has_labels = labels is not None
         self.zero_one = zero_one
@@ -493,6 +495,25 @@ class FactorGraphs:
         """
         made = self._with(self.arrays)
         made.factor_features = features
+        return made
+
+    def with_signs(self, signs: ArrayLike | None) -> FactorGraphs:
+        """The same batch with weights that must have signs; solvers that declare it keep them.
+
+        Parameters
+        ----------
+        signs : int array (d,), or None
+            1 for a weight that may not be negative, -1 for one that may not be positive, and 0 for the others.
+        """
+        made = self._with(self.arrays)
+        made.signs = None
+        if signs is not None:
+            values = np.asarray(signs)
+            if values.shape != (self.n_weights,) or not np.isin(values, (-1, 0, 1)).all():
+                raise DataError(
+                    f"signs has shape {values.shape}; expected -1, 0 or 1 for each of {self.n_weights} weights."
+                )
+            made.signs = values.astype(np.int8) if values.any() else None
         return made
 
     @cached_property

@@ -10,8 +10,8 @@ With n_m variables in example m, and nbar = mean of n_m over the examples, a wro
 so.
 
 Where all examples have the same number of variables the first two are one. An array with an entry for each variable of an example
-is the cost of getting that variable wrong, a (K, K) array the cost ``table[truth, predicted]``; both are divided by nbar, as
-"hamming" is.
+is the cost of getting that variable wrong, a (K, K) array the cost ``table[truth, predicted]``, and an (L, K, K) array has such a
+table for each of the L variables of an example; all are divided by nbar, as "hamming" is.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def variable_losses(
     n_states : int array (V,)
     n_variables : int array (M,)
         Number of variables of each example.
-    loss : "hamming", "fraction", "count", "zero-one", array (L,) with L variables in each example, or array (K, K)
+    loss : "hamming", "fraction", "count", "zero-one", array (L,) or (L, K, K) with L variables in each example, or array (K, K)
     """
     sizes = np.asarray(n_variables, np.float64)
     share = 1.0 / float(sizes.mean()) if len(sizes) else 1.0
@@ -82,8 +82,17 @@ def variable_losses(
             if table.shape[0] != table.shape[1] or (n_states != len(table)).any():
                 raise DataError(f"loss has shape {table.shape}; expected (K, K) with K = {int(n_states.max())} states.")
             tables = (table[np.clip(labels, 0, len(table) - 1)] * share).ravel()
+        elif table.ndim == 3:
+            n, k = table.shape[:2]
+            if (np.asarray(n_variables) != n).any() or table.shape[2] != k or (n_states != k).any():
+                raise DataError(
+                    f"loss has shape {table.shape}; expected (L, K, K) with L = {int(n_variables[0])} variables an example and "
+                    f"K = {int(n_states.max())} states."
+                )
+            variable = np.tile(np.arange(n), len(n_variables))
+            tables = (table[variable, np.clip(labels, 0, k - 1)] * share).ravel()
         else:
-            raise DataError(f"loss has {table.ndim} dimensions; expected 1 or 2.")
+            raise DataError(f"loss has {table.ndim} dimensions; expected 1, 2 or 3.")
     tables = np.array(tables, np.float64)
     # Labels that are no state of their variable get no zero here; FactorGraphs names the first of them.
     known = (labels >= 0) & (labels < n_states)

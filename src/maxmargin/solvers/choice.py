@@ -2,6 +2,8 @@
 
 `bcfw` chooses its oracle by the same rules (inference/choice.py).
 
+Weights that have signs: `one-slack`, or `bundle` for the smooth objectives; no other solver keeps them.
+
 0. The zero-one loss: `bcfw`, whose oracle finds the best labeling that is not the truth.
 1. No factors (binary and multi-class problems, labels without pairs): `soft-bcfw`, whose blocks then have closed-form optima.
 2. Structured factors: `soft-bcfw`, which has them as blocks.
@@ -30,6 +32,7 @@ from maxmargin.inference.choice import exact_engine
 from maxmargin.inference.graph_cut import GraphCut
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.core.solver import Solver
+from maxmargin.solvers.cutting_planes.bundle import BundleMethod
 from maxmargin.solvers.cutting_planes.one_slack import OneSlack
 from maxmargin.solvers.frank_wolfe.bcfw import BCFW
 from maxmargin.solvers.marginals.lbfgs import LBFGS
@@ -52,6 +55,10 @@ def choose_solver(problem: Any, objective: str = "margin") -> Solver:
     objective : "margin", "log" or "softmax-margin"
         What is minimised.
     """
+    if getattr(problem, "signs", None) is not None:
+        solver: Solver = OneSlack() if objective == "margin" else BundleMethod(objective)
+        solver.reason = "some weights have a sign, which the programme of cutting planes keeps"
+        return solver
     solver, reason = _choice(problem) if objective == "margin" else _smooth_choice()
     solver.reason = reason
     return solver

@@ -1,8 +1,8 @@
 """What solvers declare, what problems offer, and the sentence where the two do not fit.
 
 A solver's class says what it needs (`requires`), which objectives it minimises (`objectives`), and what it makes of kernels
-(`kernels`, `kernel_blocks`). A problem says what it has (`offers`). Refusals, the choices of the command line and the tables of the
-documentation are made from these declarations.
+(`kernels`, `kernel_blocks`) and of weights that have a sign (`signs`). A problem says what it has (`offers`). Refusals, the choices
+of the command line and the tables of the documentation are made from these declarations.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ NEEDS = {
     "loss of variables": 'a loss that is a sum over variables ("zero-one" is none)',
     "features": "features (a kernel has none, but n_basis makes some)",
     "kernel matrix": "a kernel whose matrix is held",
+    "free signs": "weights that may have either sign",
 }
 
 #: What can be minimised: the mean hinge, the negative log-likelihood, or the latter with the loss inside the exponent
@@ -56,6 +57,8 @@ def missing(solver: Any, problem: Any, objective: str | None = None) -> list[str
     # An oracle may know more than tables of scores do, and the log-likelihood does not look at the loss.
     if getattr(problem, "zero_one", False) and asked != "log" and "max-oracle" not in needs(solver, asked):
         found.append("loss of variables")
+    if getattr(problem, "signs", None) is not None and not getattr(solver, "signs", False):
+        found.append("free signs")
     return found
 
 
@@ -75,6 +78,8 @@ def check_fit(solver: Any, problem: Any) -> None:
             f'The solver "{solver.name}" needs {" and ".join(NEEDS[need] for need in lacks)}, which this problem does not '
             f"have; {f'use one of: {would}' if would else 'no solver can do without'}."
         )
+    if getattr(problem, "signs", None) is not None and getattr(solver, "device", "cpu") != "cpu":
+        raise OptionError(f'Signs of weights are kept on the processor; use device="cpu", not {solver.device!r}.')
 
 
 def solver_table() -> str:

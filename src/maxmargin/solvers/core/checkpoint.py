@@ -37,7 +37,7 @@ State = TypeVar("State")
 
 
 #: Of the layout of checkpoints; others are refused.
-_VERSION = 2
+_VERSION = 3
 _SECONDS = 30.0
 
 
@@ -174,7 +174,8 @@ def _all_arrays(problem: Any) -> Iterable[NDArray[Any]]:
         graphs = (one for one in problem.arrays if isinstance(one, np.ndarray))
         # Tables of zeros are those of no loss, too.
         whole = (np.ones(1),) if problem.zero_one else ()
-        return (*graphs, *whole, *(array for one in features for array in one.fingerprint_arrays()))
+        signs = () if problem.signs is None else (problem.signs,)
+        return (*graphs, *whole, *signs, *(array for one in features for array in one.fingerprint_arrays()))
     arrays: Iterable[NDArray[Any]] = problem.fingerprint_arrays()
     return arrays
 

@@ -66,6 +66,8 @@ class Solver(ABC):
     kernel_blocks = False
     #: The objectives that it trains with a kernel, if it does so at all.
     kernel_objectives: tuple[str, ...] = OBJECTIVES
+    #: Whether it can keep weights at a sign (`FactorGraphs.signs`).
+    signs = False
     #: Whether it reads the task loss of single states, which large problems do not keep (`FactorGraphs.costs`).
     loss_tables = True
     #: Whether it works in columns of sparse features in the order of their use (problems/columns.py), and its states are of those.
@@ -166,7 +168,9 @@ class Solver(ABC):
         self.check_options(problem)
         if self.loss_tables and isinstance(problem, FactorGraphs):
             problem = problem.with_loss_tables()
-        columns = columns_of(problem) if self.orders_columns else None
+        # Signs are those of the problem's own columns.
+        free = getattr(problem, "signs", None) is None
+        columns = columns_of(problem) if self.orders_columns and free else None
         problem = problem if columns is None else columns.inside
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
         run.tol, run.max_passes, run.watched = tol, max_passes, monitor is not None

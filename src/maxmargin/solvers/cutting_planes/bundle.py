@@ -18,6 +18,8 @@ algorithm 1, line 7; planes are asked for at w_{k+1}, and the weights are the la
 more in some places than in others, so that values at different weights say nothing about which are better. Such a run is over
 when no constraint that the oracle finds is violated by more than tol.
 
+Weights may have signs, w_j >= 0 or w_j <= 0: planes are the same, and the programme over them knows (planes/signed_qp.py).
+
 With ``objective="margin"`` R is the mean hinge, whose planes come from the max-oracle; with ``objective="log"`` it is the mean
 negative log-likelihood of a conditional random field, whose gradient comes from marginals ("softmax-margin" has the loss in the
 exponent, too; lbfgs.py):
@@ -27,6 +29,7 @@ exponent, too; lbfgs.py):
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -47,6 +50,7 @@ from maxmargin.solvers.oracles.exp_oracle import exp_oracle_of
 from maxmargin.solvers.oracles.joint_plane import joint_oracle
 from maxmargin.solvers.oracles.oracle_run import OracleRun, check_family, dot, earlier_of
 from maxmargin.solvers.planes.mean_plane import MeanPlane
+from maxmargin.solvers.planes.signed_qp import Signs
 from maxmargin.solvers.planes.working_set import WorkingSet
 
 #: The programme is solved to this share of the violation last seen, and of the tolerance.
@@ -122,6 +126,7 @@ class BundleMethod(Solver):
     kernel_blocks = True
     kernel_objectives = ("margin",)
     on_devices = True
+    signs = True
 
     def __init__(
         self,
@@ -196,6 +201,8 @@ class BundleRun(OracleRun[BundleState]):
     family: int
     #: Whether planes are asked for at w, whatever `step` says, and the last weights are those to return.
     always_at_w = False
+    #: The coordinates of weights that have a sign; None if none has.
+    signs: Signs | None = None
 
     @property
     def step(self) -> float:
@@ -211,6 +218,9 @@ class BundleRun(OracleRun[BundleState]):
             check_family(self.family, earlier)
             for name in WorkingSet.__dataclass_fields__:
                 setattr(now, name, copied(getattr(earlier, name)))
+            if self.signs is not None:
+                pieces = [slice(*ends) for ends in itertools.pairwise(now.start.tolist())]
+                now.signed = np.stack([self.signs.row(now.index[one], now.value[one]) for one in pieces])
             self.solve_programme(now, 0.0)
             now.at_w = True
         # Of the truth's plane alone, 0: where nothing is violated at w = 0, no other is ever added.
@@ -219,8 +229,14 @@ class BundleRun(OracleRun[BundleState]):
 
     def first_state(self) -> BundleState:
         """A state at w = 0."""
-        zero, truth = self.device.zeros(self.size), WorkingSet.only_truth(self.size, False, self.device)
+        zero = self.device.zeros(self.size)
+        truth = WorkingSet.only_truth(self.size, False, self.device, self.n_signed)
         return BundleState(**truth, w=zero, best=copied(zero), coefficients=np.empty(0), lam=self.lam)
+
+    @property
+    def n_signed(self) -> int:
+        """How many weights have a sign."""
+        return 0 if self.signs is None else len(self.signs.at)
 
     @abstractmethod
     def ask(self, now: BundleState, u: NDArray[np.float64]) -> tuple[MeanPlane, float]:
@@ -251,6 +267,8 @@ class BundleRun(OracleRun[BundleState]):
         if slope - xi <= _ROUNDING * (1.0 + abs(xi)):
             return False
         now.add_plane(plane, self.dense, self.image(plane), self.threads)
+        if self.signs is not None:
+            now.signed = np.concatenate([now.signed, self.signs.of_plane(plane)[None]])
         self.solve_programme(now, self.care * max(_QP_SHARE * (slope - xi), _QP_FLOOR * self.tol))
         now.drop_idle(int(self.solver.inactive))
         return True
@@ -300,6 +318,8 @@ class BundleRun(OracleRun[BundleState]):
     def place(self, now: BundleState) -> None:
         """The weights of the masses."""
         now.weights(self.lam, now.w, self.threads)
+        if self.signs is not None:
+            self.signs.project(now.w)
         now.regulariser = self.lam / 2.0 * self.device.dot(now.w, now.w)
 
     def stalled(self, now: BundleState) -> bool:
@@ -328,6 +348,8 @@ class LogRun(BundleRun):
         check_certificate(solver.certificate, self.oracle, problem, _MARGINALS)
         self.certificate, self.size = self.oracle.certificate, self.oracle.n_weights
         self.dense, self.between = self.device.zeros(self.size), self.device.empty(self.size)
+        signs = getattr(problem, "signs", None)
+        self.signs = None if signs is None else Signs(signs)
         self.family = family_of(solver.objective, self.certificate)
         self.always_at_w = self.certificate == "none"
 
@@ -354,6 +376,8 @@ class HingeRun(BundleRun):
         check_certificate(solver.certificate, self.oracle, problem)
         self.certificate, self.size = self.oracle.certificate, self.oracle.size
         self.dense, self.between = self.device.zeros(self.size), self.device.empty(self.size)
+        signs = getattr(problem, "signs", None)
+        self.signs = None if signs is None else Signs(self.oracle.working(signs))
         self.family = family_of(self.rescaling, self.certificate)
         self.always_at_w = self.certificate == "none"
         self.planes, self.oracle.keeps = self.oracle.cache(1), False
@@ -362,7 +386,7 @@ class HingeRun(BundleRun):
         """A state at w = 0."""
         zero, images = self.device.zeros(self.size), self.oracle.has_images
         return BundleState(
-            **WorkingSet.only_truth(self.size, images, self.device), w=zero, best=copied(zero),
+            **WorkingSet.only_truth(self.size, images, self.device, self.n_signed), w=zero, best=copied(zero),
             coefficients=np.zeros(self.size if images else 0), lam=self.lam,
         )  # fmt: skip
 

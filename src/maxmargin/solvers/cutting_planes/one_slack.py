@@ -119,6 +119,7 @@ class OneSlack(Solver):
     kernels = True
     kernel_blocks = True
     on_devices = True
+    signs = True
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from maxmargin.errors import OptionError
 from maxmargin.inference import Engine, batches, engine
-from maxmargin.inference.choice import choose_oracle
+from maxmargin.inference.choice import choose_oracle, is_exact
 from maxmargin.inference.contract import MapResult, Relaxed
 from maxmargin.inference.dual_decomposition import DualDecomposition
 from maxmargin.jit import kernel
@@ -78,7 +78,8 @@ class GraphOracle:
         self.relaxes = not self.engine.exact and hasattr(self.engine, "relax")
         #: Whether labelings come with bounds from above, which bracket the exact problem although the engine may miss the best.
         self.bounds = getattr(self.engine, "bounded", False)
-        self.certificate = "exact" if self.engine.exact or self.bounds else "relaxed" if self.relaxes else "none"
+        exact = is_exact(self.engine, problem) or self.bounds
+        self.certificate = "exact" if exact else "relaxed" if self.relaxes else "none"
         self.name = self.engine.name
         #: The same with more effort, for a run that what the engine leaves open keeps from its end, and whether it is asked.
         self.thorough = DualDecomposition() if chosen == "auto" and self.bounds else None

@@ -110,6 +110,10 @@ class JointOracle:
         """A working vector as flat weights."""
         return vector.copy()
 
+    def working(self, flat: NDArray[Any]) -> NDArray[Any]:
+        """Numbers of flat weights in the order of a working vector."""
+        return flat.copy()
+
     def image(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         """What a vector means to the scores: itself, but for kernels."""
         return vector
@@ -263,6 +267,11 @@ class GraphJointOracle(JointOracle):
         """A working vector as flat weights."""
         w_v, w_f = self.split(vector)
         return np.concatenate([w_v.T.ravel(), w_f.T.ravel()])
+
+    def working(self, flat: NDArray[Any]) -> NDArray[Any]:
+        """Numbers of flat weights in the order of a working vector."""
+        (p, b), (q, c) = self.shapes
+        return np.concatenate([flat[: p * b].reshape(b, p).T.ravel(), flat[p * b :].reshape(c, q).T.ravel()])
 
     def search(self, first: int, end: int, u: NDArray[np.float64], cache: Arena, turn: Turn) -> int:
         """Ask about the examples from `first` to `end`, in a shard's segment; returns where that was full, or the end."""

@@ -13,7 +13,8 @@ last `idle` programmes is dropped.
 Planes are sparse, one after the other in an arena; the arrays are fields of a solver's state, which a checkpoint writes one by one.
 On a device (devices/) they are written out there, without an index, and all else is on the processor: a programme of a few hundred
 planes takes less time than to ask for it.
-With a kernel each plane also has an image, K psi (oracles/joint_plane.py), and G_kl = psi_k . K psi_l.
+With a kernel each plane also has an image, K psi (oracles/joint_plane.py), and G_kl = psi_k . K psi_l. Where weights have signs,
+the coordinates of planes that have one are kept, too, and the programme is that of signed_qp.py.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from maxmargin.devices.vectors import clear, scatter
 from maxmargin.jit import kernel
 from maxmargin.parallel.threads import map_shards
 from maxmargin.solvers.planes.mean_plane import MeanPlane
+from maxmargin.solvers.planes.signed_qp import solve_signed_qp
 from maxmargin.solvers.planes.simplex_qp import solve_simplex_qp
 
 #: Coordinates of a vector that are summed at a time, so that they stay in a core's cache.
@@ -50,15 +52,18 @@ class WorkingSet:
     value: Any
     #: (K, size): images, with a kernel; (0, 0) without.
     images: NDArray[np.float64]
+    #: (K, J): coordinates of planes whose weights have a sign, times it; (0, 0) without.
+    signed: NDArray[np.float64]
 
     @staticmethod
-    def only_truth(size: int, has_images: bool, device: Device) -> dict[str, Any]:
+    def only_truth(size: int, has_images: bool, device: Device, n_signed: int = 0) -> dict[str, Any]:
         """The fields of a set that has the plane of the truth alone."""
         room = 0 if device.name == "cpu" else size
         return {
             "ell": np.zeros(1), "alpha": np.ones(1), "idle": np.zeros(1, np.int64), "gram": np.zeros((1, 1)),
             "start": np.array([0, room]), "index": np.empty(0, np.int64), "value": device.zeros(room),
             "images": np.zeros((1, size) if has_images else (0, 0)),
+            "signed": np.zeros((1, n_signed) if n_signed else (0, 0)),
         }  # fmt: skip
 
     @property
@@ -121,7 +126,10 @@ class WorkingSet:
 
     def optimise(self, lam: float, tol: float) -> float:
         """Solve the programme from where it stands; returns how far from optimal it may be."""
-        gap = float(solve_simplex_qp(self.gram, self.n_planes, self.ell, 1.0 / lam, self.alpha, tol))
+        if len(self.signed):
+            gap = solve_signed_qp(self.gram, self.signed, self.ell, 1.0 / lam, self.alpha, tol)
+        else:
+            gap = float(solve_simplex_qp(self.gram, self.n_planes, self.ell, 1.0 / lam, self.alpha, tol))
         self.idle = np.where(self.alpha > 0.0, 0, self.idle + 1)
         return gap
 
@@ -142,8 +150,9 @@ class WorkingSet:
         for name in ("ell", "alpha", "idle"):
             setattr(self, name, getattr(self, name)[keep])
         self.gram = np.ascontiguousarray(self.gram[np.ix_(keep, keep)])
-        if len(self.images):
-            self.images = self.images[keep]
+        for name in ("images", "signed"):
+            if len(getattr(self, name)):
+                setattr(self, name, getattr(self, name)[keep])
 
     @property
     def linear(self) -> float:
@@ -157,7 +166,10 @@ class WorkingSet:
     def largest_slope(self, lam: float) -> float:
         """The largest slope of the set at w(alpha): what the programme knows of the mean hinge there."""
         at = np.flatnonzero(self.alpha)
-        return float(np.max(self.ell - np.sum(self.gram[:, at] * self.alpha[at], axis=1) / lam))
+        products = np.sum(self.gram[:, at] * self.alpha[at], axis=1)
+        if len(self.signed):
+            products -= self.signed @ np.minimum(self.alpha @ self.signed, 0.0)
+        return float(np.max(self.ell - products / lam))
 
     def weights(self, lam: float, out: Any, threads: int) -> Any:
         """w(alpha), into out; with a kernel, its coefficients."""
