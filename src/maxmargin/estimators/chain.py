@@ -27,6 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, shared
+from maxmargin.estimators.confidence import Sure
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
@@ -411,10 +412,18 @@ class ChainSVM(StructuredPredictor):
         """
         problem, found = self._predict(X)
         lengths = np.diff(problem.example_variables)
-        place, tags = _check_tags(y, lengths)
-        truth = target.states_of(tags, self.classes_)[place]
+        truth = self._states_of(y, lengths)
         counts = np.repeat(target.score_weights(sample_weight, len(lengths), "sequence"), lengths)
         return float(np.average(found.labels == truth, weights=counts))
+
+    def _states_of(self, y: Sequence[Any], lengths: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The states of the tags of sequences; -1 for a tag that was not seen in training."""
+        place, tags = _check_tags(y, lengths)
+        return np.asarray(target.states_of(tags, self.classes_)[place])
+
+    def _truth(self, y: Any, sure: Sure) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        states = self._states_of(y, sure.sizes)
+        return states, np.ones(len(states), bool)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

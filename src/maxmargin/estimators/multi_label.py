@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, shared
+from maxmargin.estimators.confidence import Sure
 from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
@@ -333,6 +334,16 @@ class MultiLabelSVM(StructuredPredictor):
     def _present_marginals(self, marginals: NDArray[np.float64], problem: FactorGraphs) -> NDArray[np.float64]:
         """Probability of each label, (n, L)."""
         return marginals[1::2].reshape(-1, len(self.classes_))
+
+    def _lay_out(self, values: NDArray[Any], sure: Sure) -> Any:
+        """Of labels (n, L), of examples (n,)."""
+        return values if len(values) == len(sure.sizes) else values.reshape(-1, len(self.classes_))
+
+    def _truth(self, y: Any, sure: Sure) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        Y = target.without_unseen(y, self.classes_)[0] if target.is_lists(y) else y
+        truth = self._encode(Y)
+        _check_lengths(len(sure.sizes), len(truth))
+        return truth.ravel().astype(np.int32), np.ones(truth.size, bool)
 
     def _encode(self, Y: Any) -> NDArray[np.int8]:
         """Zeros and ones of a target of either kind, in the order of ``classes_``."""

@@ -19,15 +19,17 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import DataError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, StructuredEstimator, shared
+from maxmargin.estimators.confidence import ConfidenceMixin, Sure
 from maxmargin.estimators.feature_space import block_scores, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
+from maxmargin.inference.contract import check_count
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs
 
 
-class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
+class OneVariableClassifier(ClassifierMixin, ConfidenceMixin, StructuredEstimator):
     """Base of the classifiers of single examples; a task adds its problem and what its scores mean."""
 
     def __init__(
@@ -141,10 +143,26 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         X : array, CSR matrix or data frame (n, p)
             Features of the examples.
         """
-        scores = self._scores(X) / self.temperature_
-        if scores.shape[1] == 1:
-            scores = np.hstack([np.zeros_like(scores), scores])
-        return np.asarray(softmax(scores, axis=1))
+        return np.asarray(softmax(self._class_scores(X) / self.temperature_, axis=1))
+
+    def predict_top_k(self, X: Any, k: int) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """The k best classes of each example, best first, and their scores.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+            Features of the examples.
+        k : int
+            How many; all of them if there are fewer.
+
+        Returns
+        -------
+        labels : array (n, k)
+        scores : array (n, k)
+        """
+        k, scores = check_count(k), self._class_scores(X)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        return np.asarray(self.classes_[order]), np.take_along_axis(scores, order, axis=1)
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Fraction of the examples whose class is predicted right; a class that was not seen in training never is.
@@ -178,6 +196,29 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         features = check_features(X)
         compare_columns(self, X)
         return block_scores(self, features)
+
+    def _class_scores(self, X: Any) -> NDArray[np.float64]:
+        """Score of each class, (n, K); of two classes with one block of weights, the first has 0."""
+        scores = self._scores(X)
+        return np.hstack([np.zeros_like(scores), scores]) if scores.shape[1] == 1 else scores
+
+    def _sure(self, X: Any, confidence: str) -> Sure:
+        scores = self._class_scores(X)
+        states = scores.argmax(axis=1).astype(np.int32)
+        if confidence == "margin":
+            two = np.partition(scores, -2, axis=1)[:, -2:]
+            values = two[:, 1] - two[:, 0]
+        else:
+            values = softmax(scores / self.temperature_, axis=1).max(axis=1)
+        return Sure(states, values, np.ones(len(states), np.int64))
+
+    def _show(self, sure: Sure) -> NDArray[Any]:
+        return np.asarray(self.classes_[sure.states])
+
+    def _truth(self, y: Any, sure: Sure) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        states = target.states_of(target.column(y, type(self).__name__), self.classes_)
+        _check_lengths(len(sure.states), len(states))
+        return states, np.ones(len(states), bool)
 
     def _restore_task(
         self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int

@@ -237,6 +237,19 @@ class ParserSVM(BaseEstimator):
         found = self._parse(X, k)
         return [trees for trees, _ in found], [scores for _, scores in found]
 
+    def predict_margin(self, X: Sequence[Any]) -> NDArray[np.float64]:
+        """By how much the best tree of each sentence scores above the second best, (n,).
+
+        It is inf where the grammar derives one tree only, and -inf where it derives none.
+
+        Parameters
+        ----------
+        X : list of lists of str, or of trees
+            Sentences; of trees, the words are taken.
+        """
+        ranked = [np.append(scores, -np.inf) for _, scores in self._parse(X, 2)]
+        return np.array([scores[0] - scores[1] if len(scores) > 1 else -np.inf for scores in ranked])
+
     def decision_function(self, X: Sequence[Any]) -> NDArray[np.float64]:
         """Score of the predicted tree of each sentence (n,); -inf where there is none.
 
