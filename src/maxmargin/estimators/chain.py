@@ -34,6 +34,7 @@ from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
+from maxmargin.estimators.stopping import Watch
 from maxmargin.features import Vectoriser
 from maxmargin.features.text import TextFeatures
 from maxmargin.features.vectoriser import FeatureColumns, number
@@ -225,7 +226,17 @@ class ChainSVM(StructuredPredictor):
         self.features = features
         self.class_weight = class_weight
 
-    def fit(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Sequence[Any],
+        y: Sequence[Any],
+        sample_weight: ArrayLike | None = None,
+        *,
+        eval_set: Any = None,
+        eval_metric: Any = None,
+        patience: int | None = None,
+        callbacks: Any = None,
+    ) -> Self:
         """Train.
 
         Parameters
@@ -237,6 +248,14 @@ class ChainSVM(StructuredPredictor):
             A tag for each position: strings, numbers or other values that are hashable.
         sample_weight : array, optional
             A weight for each sequence.
+        eval_set : (X, y), optional
+            Held-out examples, whose task loss is computed at every check: ``result_.history["eval_loss"]``.
+        eval_metric : callable, optional
+            Takes true and predicted labels, and returns a number of which less is better, in the place of the task loss.
+        patience : int, optional
+            End training when so many checks in a row have not lowered the held-out loss, and take the weights of the least.
+        callbacks : list of callables, optional
+            Each is called with a `maxmargin.solvers.Report` at every check; training ends if one returns False.
 
         Returns
         -------
@@ -244,18 +263,22 @@ class ChainSVM(StructuredPredictor):
         """
         check_parameters(self)
         check_chain_options(self)
+        watch = Watch(self, (X, y), eval_set, eval_metric, patience, callbacks)
         given = self.prepare(X, y, sample_weight)
-        self._train(given.problem, given.features)
-        for name in _OPTIONAL:
-            self.__dict__.pop(name, None)
-        self.classes_ = given.classes
         vectoriser = given.attributes.pop("vectoriser_")
-        self.__dict__.update(given.attributes)
-        if vectoriser is None:
-            remember_columns(self, X[0])
-        else:
-            self._keep_vectoriser(vectoriser)
-        self._name_weights()
+
+        def finish(model: Any) -> None:
+            for name in _OPTIONAL:
+                vars(model).pop(name, None)
+            model.classes_ = given.classes
+            vars(model).update(given.attributes)
+            if vectoriser is None:
+                remember_columns(model, X[0])
+            else:
+                model._keep_vectoriser(vectoriser)
+            model._name_weights()
+
+        self._fit(given.problem, given.features, finish, watch)
         return self
 
     def prepare(

@@ -32,6 +32,7 @@ from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
+from maxmargin.estimators.stopping import Watch
 from maxmargin.problems import FactorGraphs, Features, graph_problem
 from maxmargin.problems.chains import stack_examples
 from maxmargin.problems.graphs import check_graph
@@ -197,7 +198,17 @@ class GraphSVM(StructuredPredictor):
         self.edge_kernel = edge_kernel
         self.edge_gamma = edge_gamma
 
-    def fit(self, graphs: Sequence[Any], labels: Sequence[Any], sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        graphs: Sequence[Any],
+        labels: Sequence[Any],
+        sample_weight: ArrayLike | None = None,
+        *,
+        eval_set: Any = None,
+        eval_metric: Any = None,
+        patience: int | None = None,
+        callbacks: Any = None,
+    ) -> Self:
         """Train.
 
         Parameters
@@ -207,12 +218,21 @@ class GraphSVM(StructuredPredictor):
             Nodes whose label is -1, None or NaN are unknown: they are left out of training, with their edges.
         sample_weight : array, optional
             A weight for each graph.
+        eval_set : (X, y), optional
+            Held-out examples, whose task loss is computed at every check: ``result_.history["eval_loss"]``.
+        eval_metric : callable, optional
+            Takes true and predicted labels, and returns a number of which less is better, in the place of the task loss.
+        patience : int, optional
+            End training when so many checks in a row have not lowered the held-out loss, and take the weights of the least.
+        callbacks : list of callables, optional
+            Each is called with a `maxmargin.solvers.Report` at every check; training ends if one returns False.
 
         Returns
         -------
         self
         """
         check_parameters(self)
+        watch = Watch(self, (graphs, labels), eval_set, eval_metric, patience, callbacks)
         if self.edge_weights not in ("full", "potts"):
             raise OptionError(f'edge_weights={self.edge_weights!r} is not known; use "full" or "potts".')
         if self.node_weights not in ("full", "class-wise"):
@@ -247,12 +267,15 @@ class GraphSVM(StructuredPredictor):
             edge_features=edges,
             **self._weight_options(),
         )
-        self._train(problem, features)
-        self._edges = None if edges is None else space
-        self.classes_ = classes
-        self.n_features_in_ = int(parts[0][0].shape[1])
-        self.n_edge_features_in_ = n_edge_features
-        self._name_weights()
+
+        def finish(model: Any) -> None:
+            model._edges = None if edges is None else space
+            model.classes_ = classes
+            model.n_features_in_ = int(parts[0][0].shape[1])
+            model.n_edge_features_in_ = n_edge_features
+            model._name_weights()
+
+        self._fit(problem, features, finish, watch)
         return self
 
     def score(

@@ -25,6 +25,7 @@ from maxmargin.estimators.given_features import check_features, compare_columns,
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
+from maxmargin.estimators.stopping import Watch
 from maxmargin.inference import MapResult
 from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
 from maxmargin.problems.conditionals import conditional_scores
@@ -173,7 +174,17 @@ class MultiLabelSVM(StructuredPredictor):
         self.edges = edges
         self.class_weight = class_weight
 
-    def fit(self, X: Any, Y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        sample_weight: ArrayLike | None = None,
+        *,
+        eval_set: Any = None,
+        eval_metric: Any = None,
+        patience: int | None = None,
+        callbacks: Any = None,
+    ) -> Self:
         """Train.
 
         Parameters
@@ -182,18 +193,30 @@ class MultiLabelSVM(StructuredPredictor):
             With ``kernel="precomputed"``, the kernel between all rows, (n, n); afterwards between new rows and these.
         Y : array, sparse matrix or data frame of zeros and ones (n, L), or list of n collections of labels
         sample_weight : array (n,), optional
+        eval_set : (X, y), optional
+            Held-out examples, whose task loss is computed at every check: ``result_.history["eval_loss"]``.
+        eval_metric : callable, optional
+            Takes true and predicted labels, and returns a number of which less is better, in the place of the task loss.
+        patience : int, optional
+            End training when so many checks in a row have not lowered the held-out loss, and take the weights of the least.
+        callbacks : list of callables, optional
+            Each is called with a `maxmargin.solvers.Report` at every check; training ends if one returns False.
 
         Returns
         -------
         self
         """
         check_parameters(self)
+        watch = Watch(self, (X, Y), eval_set, eval_metric, patience, callbacks)
         given = self.prepare(X, Y, sample_weight)
-        self._train(given.problem, given.features)
-        remember_columns(self, X)
-        self.classes_ = given.classes
-        self.__dict__.update(given.attributes)
-        self._name_weights()
+
+        def finish(model: Any) -> None:
+            remember_columns(model, X)
+            model.classes_ = given.classes
+            vars(model).update(given.attributes)
+            model._name_weights()
+
+        self._fit(given.problem, given.features, finish, watch)
         return self
 
     def prepare(

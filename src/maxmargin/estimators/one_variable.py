@@ -24,6 +24,7 @@ from maxmargin.estimators.feature_space import block_scores, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
+from maxmargin.estimators.stopping import Watch
 from maxmargin.inference.contract import check_count
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs
@@ -65,7 +66,17 @@ class OneVariableClassifier(ClassifierMixin, ConfidenceMixin, StructuredEstimato
         super().__init__(**shared(locals()))
         self.class_weight = class_weight
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        *,
+        eval_set: Any = None,
+        eval_metric: Any = None,
+        patience: int | None = None,
+        callbacks: Any = None,
+    ) -> Self:
         """Train.
 
         Parameters
@@ -75,17 +86,29 @@ class OneVariableClassifier(ClassifierMixin, ConfidenceMixin, StructuredEstimato
         y : array or list (n,)
             The class of each example: strings, whole numbers, booleans or other values that are hashable.
         sample_weight : array (n,), optional
+        eval_set : (X, y), optional
+            Held-out examples, whose task loss is computed at every check: ``result_.history["eval_loss"]``.
+        eval_metric : callable, optional
+            Takes true and predicted labels, and returns a number of which less is better, in the place of the task loss.
+        patience : int, optional
+            End training when so many checks in a row have not lowered the held-out loss, and take the weights of the least.
+        callbacks : list of callables, optional
+            Each is called with a `maxmargin.solvers.Report` at every check; training ends if one returns False.
 
         Returns
         -------
         self
         """
         check_parameters(self)
+        watch = Watch(self, (X, y), eval_set, eval_metric, patience, callbacks)
         given = self.prepare(X, y, sample_weight)
-        self._train(given.problem, given.features)
-        remember_columns(self, X)
-        self.classes_ = given.classes
-        self._name_weights()
+
+        def finish(model: Any) -> None:
+            remember_columns(model, X)
+            model.classes_ = given.classes
+            model._name_weights()
+
+        self._fit(given.problem, given.features, finish, watch)
         return self
 
     def prepare(
@@ -201,6 +224,10 @@ class OneVariableClassifier(ClassifierMixin, ConfidenceMixin, StructuredEstimato
         """Score of each class, (n, K); of two classes with one block of weights, the first has 0."""
         scores = self._scores(X)
         return np.hstack([np.zeros_like(scores), scores]) if scores.shape[1] == 1 else scores
+
+    def _predicted(self, X: Any) -> Sure:
+        states = self._class_scores(X).argmax(axis=1).astype(np.int32)
+        return Sure(states, np.empty(0), np.ones(len(states), np.int64))
 
     def _sure(self, X: Any, confidence: str) -> Sure:
         scores = self._class_scores(X)

@@ -158,6 +158,10 @@ class StructuredPredictor(ConfidenceMixin, StructuredEstimator):
         usable = asked is not None and asked.exact and asked.refusal(problem) is None
         return top_k_of_any(problem, scores, k, asked if usable and asked else choose_top_k(problem)[0], self.n_jobs)
 
+    def _predicted(self, X: Any) -> Sure:
+        problem, best = self._predict(X)
+        return Sure(best.labels, np.empty(0), np.diff(problem.example_variables), problem)
+
     def _sure(self, X: Any, confidence: str) -> Sure:
         check_is_fitted(self)
         if confidence == "margin":

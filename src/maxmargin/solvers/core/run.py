@@ -122,6 +122,8 @@ class Run(ABC, Generic[S]):
     watched = False
     #: The passes that are allowed, for runs that make several at a time.
     max_passes = 2**62
+    #: Weights of the run as weights of the problem that was given, where its columns were put in another order.
+    outside: Callable[[NDArray[np.float64]], NDArray[np.float64]] = staticmethod(lambda weights: weights)
     #: What went wrong, in sentences; and with the last checkpoint.
     message = ""
     unsaved = ""

@@ -170,6 +170,8 @@ class Solver(ABC):
         problem = problem if columns is None else columns.inside
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
         run.tol, run.max_passes, run.watched = tol, max_passes, monitor is not None
+        if columns is not None:
+            run.outside = columns.outside
         talk: Monitor = monitor or Silent()
         file = Checkpoint(run, checkpoint, {**self.options(), "C": C, "seed": run.seed})
         now = file.state()
@@ -191,7 +193,7 @@ class Solver(ABC):
             status = Status.INTERRUPTED
         result = outcome(run, now, status, limits)
         if columns is not None:
-            result.weights = columns.outside(result.weights)
+            result.weights = run.outside(result.weights)
         result.compile_seconds = jit.compile_seconds() - compiled
         talk.stop(result.summary())
         return result
