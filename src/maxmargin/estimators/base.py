@@ -262,6 +262,7 @@ class StructuredEstimator(CallbackSupportMixin, BaseEstimator):
     def _fit(self, problem: Any, features: Features, finish: Callable[[Any], None], watch: Watch) -> None:
         """Train; `finish` gives a model that has weights all its other attributes."""
         watch.begin(finish)
+        self.__dict__.pop("_online", None)
         self._train(problem, features, watch)
         finish(self)
         watch.end()

@@ -31,6 +31,7 @@ from maxmargin.estimators.confidence import Sure
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.online import OnlineMixin
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
@@ -48,7 +49,7 @@ MOST_WEIGHTS = 2**29
 _OPTIONAL = ("start_coef_", "end_coef_", "transition2_coef_", "emission_coef_", "emission2_coef_", "vectoriser_")
 
 
-class ChainSVM(StructuredPredictor):
+class ChainSVM(OnlineMixin, StructuredPredictor):
     """Tagger of sequences that learns which tags follow each other.
 
     Parameters
@@ -261,8 +262,7 @@ class ChainSVM(StructuredPredictor):
         -------
         self
         """
-        check_parameters(self)
-        check_chain_options(self)
+        self._check_parameters()
         watch = Watch(self, (X, y), eval_set, eval_metric, patience, callbacks)
         given = self.prepare(X, y, sample_weight)
         vectoriser = given.attributes.pop("vectoriser_")
@@ -457,6 +457,10 @@ class ChainSVM(StructuredPredictor):
         tags.target_tags.single_output = False
         tags.no_validation = True
         return tags
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_chain_options(self)
 
     def _restore_task(
         self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int

@@ -23,6 +23,7 @@ from maxmargin.estimators.confidence import Sure
 from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.online import OnlineMixin
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.stopping import Watch
@@ -31,7 +32,7 @@ from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
 from maxmargin.problems.conditionals import conditional_scores
 
 
-class MultiLabelSVM(StructuredPredictor):
+class MultiLabelSVM(OnlineMixin, StructuredPredictor):
     """Multi-label classifier that learns which labels go together.
 
     Parameters

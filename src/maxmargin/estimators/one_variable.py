@@ -23,6 +23,7 @@ from maxmargin.estimators.confidence import ConfidenceMixin, Sure
 from maxmargin.estimators.feature_space import block_scores, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.online import OnlineMixin
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.stopping import Watch
 from maxmargin.inference.contract import check_count
@@ -30,7 +31,7 @@ from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs
 
 
-class OneVariableClassifier(ClassifierMixin, ConfidenceMixin, StructuredEstimator):
+class OneVariableClassifier(ClassifierMixin, ConfidenceMixin, OnlineMixin, StructuredEstimator):
     """Base of the classifiers of single examples; a task adds its problem and what its scores mean."""
 
     def __init__(
