@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin import jit
@@ -27,13 +28,21 @@ from maxmargin.solvers.core.result import Result, Status
 from maxmargin.solvers.online.stream import Stream
 
 
+def _has_rows(model: Any) -> bool:
+    """Whether the model is one of features; raises a sentence if not."""
+    if not is_linear(model):
+        raise AttributeError('partial_fit is for kernel="linear": a kernel is known by all training rows.')
+    return True
+
+
 class OnlineMixin:
     """`partial_fit`, for estimators whose `prepare` makes the problem of a part of the data."""
 
     _online: tuple[Stream, float, str] | None = None
 
+    @available_if(_has_rows)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Visit each example of a batch once, in order, and go on from the calls before.
+        """Visit each example of a batch once, in order, and go on from the calls before, or from the weights of `fit`.
 
         The solver must be "subgradient", which "auto" is here, or "perceptron". Weights are the average over all visits; nothing is
         certified. Subgradient steps begin with a size that fits the first batch; ``solver=Subgradient(t0=...)`` sets it.
@@ -57,17 +66,13 @@ class OnlineMixin:
         model: Any = self
         model._check_parameters()
         _refuse(model)
-        first = model._online is None
-        if first and hasattr(model, "result_"):
-            raise OptionError(
-                "This model was trained by fit, or loaded, and partial_fit goes on from partial_fit only; use a new estimator."
-            )
+        first, before = not hasattr(model, "result_"), getattr(model, "result_", None)
         known = _known(model, y, classes, first)
         if not first and model.task != "chain":
             compare_columns(model, X)
         given = model.prepare(X, y, sample_weight, known=known)
         problem, vectoriser = given.problem, given.attributes.pop("vectoriser_", None)
-        if not first and problem.n_weights != len(model._online[0].v):
+        if before is not None and problem.n_weights != len(before.weights):
             raise DataError(
                 f"X has {given.features.shape[1] - int(model.fit_intercept)} features, but {type(model).__name__} is expecting "
                 f"{model.n_features_in_} features as input, as in the first batch."
@@ -76,14 +81,19 @@ class OnlineMixin:
         problem = problem.with_weights(problem.arrays.weight, given.mass / n)
         asked = model.solver if not (isinstance(model.solver, str) and model.solver == "auto") else "subgradient"
         solver = make_solver(asked, problem, model.objective, model.inference, model.device)
-        if first:
+        if model._online is None:
             unit, _ = scale_of(problem)
-            C, reason = (float(model.C), "as asked") if is_real(model.C) else (
-                rounded(unit * FEW * 10.0**RULE), "by the scale of the first batch"
-            )  # fmt: skip
+            if is_real(model.C):
+                C, reason = float(model.C), "as asked"
+            elif before is not None:
+                C, reason = float(model.C_), "as in the fit before"
+            else:
+                C, reason = rounded(unit * FEW * 10.0**RULE), "by the scale of the first batch"
             # The first step moves scores by about the loss.
             t0 = getattr(solver, "t0", None)
-            stream = Stream.begin(problem, 1.0 / C, max(1.0, C / unit) if t0 is None else float(t0))
+            stream = Stream(1.0 / C, max(1.0, C / unit) if t0 is None else float(t0))
+            if before is not None:
+                stream.start = before.weights
             online = stream, float(sizes.mean()), reason
         else:
             online = model._online
@@ -92,7 +102,6 @@ class OnlineMixin:
             problem = problem.with_costs(np.full(len(problem.labels), float(sizes.mean()) / mean_size))
         clock = jit.clock()
         weights = stream.visit(solver, problem)
-        before = model.result_ if not first else None
         model._online = online
         if first:
             model.classes_ = given.classes
@@ -101,9 +110,10 @@ class OnlineMixin:
                 model._keep_vectoriser(vectoriser)
             else:
                 remember_columns(model, X[0] if model.task == "chain" else X)
-            model.C_, model.validation_path_ = 1.0 / stream.lam, []
+            model.validation_path_ = []
             engine, why = model._engine(problem)
             model.inference_ = f"{engine.name} ({'exact' if engine.exact else 'not always exact'}): {why}"
+        model.C_ = 1.0 / stream.lam
         model.result_ = Result(
             Status.MAX_PASSES, weights, np.inf, -np.inf, np.inf, "none", 1 + (before.n_passes if before else 0), stream.t,
             jit.clock() - clock + (before.seconds if before else 0.0), {}, solver.name,
@@ -127,8 +137,6 @@ def _refuse(model: Any) -> None:
             'partial_fit is for solvers that visit one example after another, "subgradient" and "perceptron"; '
             f"solver={name!r} needs all examples."
         )
-    if not is_linear(model):
-        raise OptionError('partial_fit is for kernel="linear": a kernel is known by all training rows.')
     if isinstance(model.class_weight, str):
         raise OptionError(
             f"class_weight={model.class_weight!r} is not possible in partial_fit: how many examples each class has is known only "

@@ -25,34 +25,22 @@ class Stream:
 
     Attributes
     ----------
-    v, u : array (d,)
-        The sum of the planes, and of these times the number of their visit, as the kernels have them.
-    t : int
-        Examples visited.
     lam, t0 : float
         1 / C, and the visits that are taken to have been made before the first; perceptrons have no use for them.
+    start : array (d,), optional
+        Flat weights to begin with; None is zero.
+    v, u : array (d,), optional
+        The sum of the planes, and of these times the number of their visit, as the kernels have them; None before the first visit.
+    t : int
+        Examples visited.
     """
 
-    v: NDArray[np.float64]
-    u: NDArray[np.float64]
-    t: int
     lam: float
     t0: float
-
-    @classmethod
-    def begin(cls, problem: Any, lam: float, t0: float) -> Stream:
-        """Nothing visited yet.
-
-        Parameters
-        ----------
-        problem : problem
-            The first batch.
-        lam : float
-            1 / C.
-        t0 : float
-            Visits that are taken to have been made before the first.
-        """
-        return cls(np.zeros(problem.n_weights), np.zeros(problem.n_weights), 0, lam, t0)
+    start: NDArray[np.float64] | None = None
+    v: NDArray[np.float64] | None = None
+    u: NDArray[np.float64] | None = None
+    t: int = 0
 
     def visit(self, solver: Solver, problem: Any) -> NDArray[np.float64]:
         """Visit the examples of a batch in their order; returns the flat weights after them.
@@ -66,16 +54,28 @@ class Stream:
         """
         check_fit(solver, problem)
         solver.check_options(problem)
-        if problem.n_weights != len(self.v):
-            raise OptionError(f"This batch has {problem.n_weights} weights, and those before had {len(self.v)}.")
         run: Any = solver.make_run(problem, self.lam, 0, 1)
         if run.step:
             run.t0 = self.t0
+        if self.v is None or self.u is None:
+            self.v = self._first(run, problem)
+            # Sums of iterates leave out the one before the first visit.
+            self.u = self.v.copy()
+        if problem.n_weights != len(self.v):
+            raise OptionError(f"This batch has {problem.n_weights} weights, and those before had {len(self.v)}.")
         n = run.oracle.n_examples
-        now = SumState(
-            self.v, self.u, np.empty(0), np.zeros(3), np.zeros(n), np.zeros(n), self.lam, self.t
-        )  # fmt: skip
+        now = SumState(self.v, self.u, np.empty(0), np.zeros(3), np.zeros(n), np.zeros(n), self.lam, self.t)
         run.visit(now, np.arange(n), lambda: False)
-        self.t = now.t
+        # Where planes come one by one, the sums are new arrays.
+        self.v, self.u, self.t = now.v, now.u, now.t
         weights: NDArray[np.float64] = run.flat(run.average(now))
         return weights
+
+    def _first(self, run: Any, problem: Any) -> NDArray[np.float64]:
+        """The sum that has the weights of the start."""
+        if self.start is None:
+            return np.zeros(problem.n_weights)
+        flat = self.start
+        if run.compiled:
+            flat = np.concatenate([np.ravel(side) for side in problem.working_weights(flat)])
+        return flat * (self.lam * self.t0) if run.step else flat.copy()
