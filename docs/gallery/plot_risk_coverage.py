@@ -7,7 +7,6 @@ those that are kept; dotted, the share among all. The probability of the predict
 orders the doubts of a margin as well as the difference of its two best scores.
 """
 
-import numpy as np
 from sklearn.datasets import load_digits
 
 import maxmargin as mm
@@ -16,10 +15,9 @@ X, y = load_digits(return_X_y=True)
 X = X / 16
 margin = mm.MultiClassSVM(C=300).fit(X[:600], y[:600])
 likely = mm.MultiClassSVM(C=300, objective="log").fit(X[:600], y[:600])
-scores = np.sort(margin.decision_function(X[600:]), axis=1)
 curves = {
     "margin, by probability": (margin, margin.predict_proba(X[600:]).max(axis=1)),
-    "margin, by scores": (margin, scores[:, -1] - scores[:, -2]),
+    "margin, by scores": (margin, margin.predict_margin(X[600:])),
     "likelihood": (likely, likely.predict_proba(X[600:]).max(axis=1)),
 }
 ax = None

@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from maxmargin.estimators.structured import StructuredSVM
     from maxmargin.features.text import TextFeatures
     from maxmargin.problems.python_problem import PythonProblem
+    from maxmargin.reporting.abstention import choose_threshold, risk_coverage
     from maxmargin.reporting.explanation_plot import plot_explanation
     from maxmargin.reporting.model_plots import plot_interactions, plot_transitions
     from maxmargin.reporting.plots import plot_convergence, plot_path
-    from maxmargin.reporting.prediction_plots import plot_risk_coverage, plot_segmentation, risk_coverage
+    from maxmargin.reporting.prediction_plots import plot_risk_coverage, plot_segmentation
     from maxmargin.reporting.tree_plot import plot_tree
     from maxmargin.solvers.path import path
 
@@ -58,6 +59,7 @@ __all__ = [
     "StructuredSVM",
     "TextFeatures",
     "__version__",
+    "choose_threshold",
     "datasets",
     "errors",
     "estimators",
@@ -118,6 +120,7 @@ _HOMES = {
     "RankingSVM": "estimators.ranking",
     "StructuredSVM": "estimators.structured",
     "TextFeatures": "features.text",
+    "choose_threshold": "reporting.abstention",
     "load": "estimators.loading",
     "path": "solvers.path",
     "plot_convergence": "reporting.plots",
@@ -128,7 +131,7 @@ _HOMES = {
     "plot_segmentation": "reporting.prediction_plots",
     "plot_transitions": "reporting.model_plots",
     "plot_tree": "reporting.tree_plot",
-    "risk_coverage": "reporting.prediction_plots",
+    "risk_coverage": "reporting.abstention",
 }
 
 

@@ -43,6 +43,7 @@ MODULES = {
     ),
     "maxmargin.inference.batches": ("marginals", "maximise", "predict", "predict_marginals", "relax"),
     "maxmargin.parsing.brackets": ("BracketScores", "bracket_scores"),
+    "maxmargin.estimators.confidence": ("SelectivePrediction",),
     "maxmargin.parsing.grammar": ("Grammar", "induce", "pcfg_weights"),
     "maxmargin.parsing.treebank": (
         "collapse_unary",
@@ -56,7 +57,7 @@ MODULES = {
     "maxmargin.problems.losses": ("variable_losses",),
     "maxmargin.problems.python_problem": ("Model", "OracleError"),
     "maxmargin.reporting.chunks": ("ChunkScore", "ChunkScores", "chunk_scores"),
-    "maxmargin.reporting.prediction_plots": ("RiskCoverage",),
+    "maxmargin.reporting.abstention": ("RiskCoverage", "Threshold"),
     "maxmargin.reporting.tree_plot": ("tree_svg",),
     "maxmargin.solvers.core.run": ("Run", "State"),
     "maxmargin.solvers.core.solver": ("Solver",),

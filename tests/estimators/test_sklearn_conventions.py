@@ -27,6 +27,9 @@ class OneColumn(mm.MultiLabelSVM):
     def fit(self, X, y, sample_weight=None):
         return super().fit(X, y if y is None else columns(y), sample_weight)
 
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        return super().partial_fit(X, columns(y), sample_weight=sample_weight)
+
     def score(self, X, y, sample_weight=None):
         return super().score(X, columns(y), sample_weight)
 

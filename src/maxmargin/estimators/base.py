@@ -13,11 +13,13 @@ like the rest. What each parameter may be stands in `parameters`, training in `t
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
@@ -31,6 +33,7 @@ from maxmargin.estimators.restoring import restore_structured
 from maxmargin.estimators.saving import save, structured_parts
 from maxmargin.estimators.scaling import ScaledFeatures, scale_columns
 from maxmargin.estimators.signs import with_signs
+from maxmargin.estimators.stopping import CallbackSupportMixin, Watch, unfinished, with_callbacks
 from maxmargin.estimators.training import train
 from maxmargin.inference import Engine, choose, engine
 from maxmargin.inference.choice import is_exact
@@ -56,7 +59,7 @@ class Prepared(NamedTuple):
     attributes: dict[str, Any]
 
 
-class StructuredEstimator(ReadableWeights, BaseEstimator):
+class StructuredEstimator(ReadableWeights, CallbackSupportMixin, BaseEstimator):
     """Base of the estimators; a task adds its own problem and the names of its weights.
 
     Parameters
@@ -264,7 +267,16 @@ class StructuredEstimator(ReadableWeights, BaseEstimator):
 
     # ------------------------------------------------------------------------------------------------ training
 
-    def _train(self, problem: FactorGraphs | MeasureProblem, features: Features) -> None:
+    @with_callbacks
+    def _fit(self, problem: Any, features: Features, finish: Callable[[Any], None], watch: Watch) -> None:
+        """Train; `finish` gives a model that has weights all its other attributes."""
+        watch.begin(finish)
+        self.__dict__.pop("_online", None)
+        self._train(problem, features, watch)
+        finish(self)
+        watch.end()
+
+    def _train(self, problem: FactorGraphs | MeasureProblem, features: Features, watch: Watch | None = None) -> None:
         """Solve the problem; sets ``result_``, ``inference_``, and the support among the rows of `features`."""
         given = problem.variable_features
         problem, scaled = self._scaled(problem)
@@ -286,16 +298,28 @@ class StructuredEstimator(ReadableWeights, BaseEstimator):
             engine, reason = self._engine(problem)
             exact = is_exact(engine, problem)
             self.inference_ = f"{engine.name} ({'exact' if exact else 'not always exact'}): {reason}"
-        train(self, solver, problem, state, engine)
-        for result in self.path_.values():
-            result.options["scale"] = "; ".join(one.describe() for _, one in scaled) or "columns are as they were given"
+
+        def restored(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+            """Weights of the features as they were given."""
             if scaled:
                 # Some solvers return an array of their state, which stays as it was.
-                result.weights = result.weights.copy()
+                weights = weights.copy()
             for side, rows in scaled:
-                rows.restore(problem.split_weights(result.weights)[side])
-            if isinstance(given, OrderedFeatures):
-                result.weights = given.outside(result.weights, problem.n_variable_blocks)
+                rows.restore(problem.split_weights(weights)[side])
+            return given.outside(weights, problem.n_variable_blocks) if isinstance(given, OrderedFeatures) else weights
+
+        def as_if_ended(weights: NDArray[np.float64]) -> Any:
+            model = copy.copy(self)
+            model.result_ = unfinished(restored(weights))
+            keep_support(model, features, problem)
+            return model
+
+        if watch is not None:
+            watch.model_of = as_if_ended
+        train(self, solver, problem, state, engine, watch)
+        for result in self.path_.values():
+            result.options["scale"] = "; ".join(one.describe() for _, one in scaled) or "columns are as they were given"
+            result.weights = restored(result.weights)
         keep_support(self, features, problem)
         self._shape = shape
 

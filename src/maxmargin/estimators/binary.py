@@ -24,6 +24,7 @@ from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators.choosing import SOME
 from maxmargin.estimators.feature_space import name_blocks
 from maxmargin.estimators.one_variable import OneVariableClassifier
+from maxmargin.estimators.stopping import Watch
 from maxmargin.measures import CountMeasure, MeasureProblem, PairMeasure, is_measure
 from maxmargin.problems import FactorGraphs, Features, binary_problem
 from maxmargin.problems.conditionals import temperature_of
@@ -200,8 +201,8 @@ class BinarySVM(OneVariableClassifier):
             )
         return MeasureProblem(features, measure, constant=bool(self.fit_intercept))
 
-    def _train(self, problem: FactorGraphs | MeasureProblem, features: Features) -> None:
-        super()._train(problem, features)
+    def _train(self, problem: FactorGraphs | MeasureProblem, features: Features, watch: Watch | None = None) -> None:
+        super()._train(problem, features, watch)
         if isinstance(problem, MeasureProblem):
             if not self.result_.weights.any():
                 warnings.warn(

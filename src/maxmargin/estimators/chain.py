@@ -26,14 +26,17 @@ from sklearn.utils import Tags
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, shared
+from maxmargin.estimators.confidence import Sure
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import check_same_columns, compare_columns, remember_columns
 from maxmargin.estimators.missing import known_positions, note_unknown
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.online import OnlineMixin
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
 from maxmargin.estimators.signs import with_signs
+from maxmargin.estimators.stopping import Watch
 from maxmargin.features import Vectoriser
 from maxmargin.features.text import TextFeatures
 from maxmargin.features.vectoriser import FeatureColumns, number
@@ -47,7 +50,7 @@ MOST_WEIGHTS = 2**29
 _OPTIONAL = ("start_coef_", "end_coef_", "transition2_coef_", "emission_coef_", "emission2_coef_", "vectoriser_")
 
 
-class ChainSVM(StructuredPredictor):
+class ChainSVM(OnlineMixin, StructuredPredictor):
     """Tagger of sequences that learns which tags follow each other.
 
     Parameters
@@ -230,7 +233,17 @@ class ChainSVM(StructuredPredictor):
         self.features = features
         self.class_weight = class_weight
 
-    def fit(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Sequence[Any],
+        y: Sequence[Any],
+        sample_weight: ArrayLike | None = None,
+        *,
+        eval_set: Any = None,
+        eval_metric: Any = None,
+        patience: int | None = None,
+        callbacks: Any = None,
+    ) -> Self:
         """Train.
 
         Parameters
@@ -243,26 +256,37 @@ class ChainSVM(StructuredPredictor):
             position is left out of training, with its transitions, and the pieces of the sequence keep theirs.
         sample_weight : array, optional
             A weight for each sequence.
+        eval_set : (X, y), optional
+            Held-out examples, whose task loss is computed at every check: ``result_.history["eval_loss"]``.
+        eval_metric : callable, optional
+            Takes true and predicted labels, and returns a number of which less is better, in the place of the task loss.
+        patience : int, optional
+            End training when so many checks in a row have not lowered the held-out loss, and take the weights of the least.
+        callbacks : list of callables, optional
+            Each is called with a `maxmargin.solvers.Report` at every check; training ends if one returns False.
 
         Returns
         -------
         self
         """
-        check_parameters(self)
-        check_chain_options(self)
+        self._check_parameters()
+        watch = Watch(self, (X, y), eval_set, eval_metric, patience, callbacks)
         given = self.prepare(X, y, sample_weight)
-        self._train(given.problem, given.features)
-        for name in _OPTIONAL:
-            self.__dict__.pop(name, None)
-        self.classes_ = given.classes
         vectoriser = given.attributes.pop("vectoriser_")
-        self.__dict__.update(given.attributes)
+
+        def finish(model: Any) -> None:
+            for name in _OPTIONAL:
+                vars(model).pop(name, None)
+            model.classes_ = given.classes
+            vars(model).update(given.attributes)
+            if vectoriser is None:
+                remember_columns(model, X[0])
+            else:
+                model._keep_vectoriser(vectoriser)
+            model._name_weights()
+
+        self._fit(given.problem, given.features, finish, watch)
         note_unknown(self, given.features.shape[0] - len(given.problem.labels))
-        if vectoriser is None:
-            remember_columns(self, X[0])
-        else:
-            self._keep_vectoriser(vectoriser)
-        self._name_weights()
         return self
 
     def prepare(
@@ -408,14 +432,23 @@ class ChainSVM(StructuredPredictor):
         """
         problem, found = self._predict(X)
         lengths = np.diff(problem.example_variables)
-        place, tags = _check_tags(y, lengths)
-        truth, known = target.states_of(tags, self.classes_)[place], known_positions(place, tags)
+        truth, known = self._states_of(y, lengths)
         counts = np.repeat(target.score_weights(sample_weight, len(lengths), "sequence"), lengths)
-        if known is not None:
-            counts = counts * known
-            if not counts.any():
-                raise DataError("No sequence with a weight above 0 has a known tag: there is nothing to score.")
+        counts = counts * known
+        if not counts.any():
+            raise DataError("No sequence with a weight above 0 has a known tag: there is nothing to score.")
         return float(np.average(found.labels == truth, weights=counts))
+
+    def _states_of(self, y: Sequence[Any], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """The states of the tags of sequences, -1 for a tag that was not seen in training; and which tags are known."""
+        place, tags = _check_tags(y, lengths)
+        known = known_positions(place, tags)
+        return np.asarray(target.states_of(tags, self.classes_)[place]), np.ones(
+            len(place), bool
+        ) if known is None else known
+
+    def _truth(self, y: Any, sure: Sure) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        return self._states_of(y, sure.sizes)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -426,6 +459,10 @@ class ChainSVM(StructuredPredictor):
         tags.target_tags.single_output = False
         tags.no_validation = True
         return tags
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_chain_options(self)
 
     def _restore_task(
         self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int

@@ -45,7 +45,7 @@ from maxmargin.solvers.oracles.prediction import predict
 #: below where it began if that was the best.
 _FIRST, _STEP, _LAST, _LEAST = 0.0, 0.5, 3.5, -2.5
 #: Fewer examples than this are too few to hold some out; then C is the scale times this power of 10.
-_FEW, _RULE = 20, 1.0
+FEW, RULE = 20, 1.0
 #: Passes over the data for each value: at least so many, and as many as make so many visits of variables, but at most so many.
 _PASSES, _VISITS, _MOST_PASSES = 10, 50_000, 300
 #: Tolerance for each value, as a share of the loss at w = 0.
@@ -109,7 +109,7 @@ def scale_of(problem: Any) -> tuple[float, float]:
 
 
 def held_out(
-    problem: Any, fraction: float, random_state: Any, n_folds: int | None = None, few: int = _FEW
+    problem: Any, fraction: float, random_state: Any, n_folds: int | None = None, few: int = FEW
 ) -> list[NDArray[np.int64]]:
     """Numbers of the examples to hold out: one part, or, where there is little data, parts that are all examples together.
 
@@ -219,9 +219,9 @@ def choose_C(estimator: Any, solver: Any, problem: Any, engine: Engine | None, s
         why = "the matrix of a kernel is not held, and held-out rows cannot be scored"
         if given is not None or estimator.cv is not None:
             raise OptionError(f"C cannot be chosen in folds, or from a list: {why}; give one C, or n_basis=500 or so.")
-        C = _rounded(unit * problem.n_examples * 10.0**_RULE)
+        C = rounded(unit * problem.n_examples * 10.0**RULE)
         return Choice(C, f"by the scale of the data, since {why}")
-    fraction, few = float(estimator.validation_fraction), _FEW if given is None else 2
+    fraction, few = float(estimator.validation_fraction), FEW if given is None else 2
     parts = held_out(problem, fraction, estimator.random_state, estimator.cv, few)
     if not parts and given is not None:
         raise OptionError(
@@ -229,8 +229,8 @@ def choose_C(estimator: Any, solver: Any, problem: Any, engine: Engine | None, s
             "give one C."
         )
     if not parts:
-        C = _rounded(unit * (1 if isinstance(problem, MeasureProblem) else _FEW) * 10.0**_RULE)
-        return Choice(C, f"by the scale of the data, since fewer than {_FEW} examples are too few to hold some out")
+        C = rounded(unit * (1 if isinstance(problem, MeasureProblem) else FEW) * 10.0**RULE)
+        return Choice(C, f"by the scale of the data, since fewer than {FEW} examples are too few to hold some out")
     path = _Path(estimator, solver, problem, engine, parts, state, monitor)
     if given is not None:
         return path.try_all(given)
@@ -299,7 +299,7 @@ class _Path:
             if not self.go_on:
                 return
             before = self.best
-            found = self.add(_rounded(unit * 10.0**k))
+            found = self.add(rounded(unit * 10.0**k))
             rises = 0 if found < before else rises + (found > before)
             if rises >= _RISES or found == 0.0:
                 return
@@ -367,6 +367,6 @@ class _Path:
         return choice
 
 
-def _rounded(C: float) -> float:
+def rounded(C: float) -> float:
     """C to 3 digits, which people can write down."""
     return float(f"{C:.3g}")

@@ -25,6 +25,7 @@ from sklearn.utils import Tags
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import shared
+from maxmargin.estimators.confidence import Sure
 from maxmargin.estimators.edge_kernels import EdgeSpace
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import check_same_columns, compare_columns, remember_columns
@@ -34,6 +35,7 @@ from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.restoring import size_of
 from maxmargin.estimators.signs import with_signs
+from maxmargin.estimators.stopping import Watch
 from maxmargin.problems import FactorGraphs, Features, graph_problem
 from maxmargin.problems.chains import stack_examples
 from maxmargin.problems.graphs import check_graph
@@ -211,7 +213,17 @@ class GraphSVM(StructuredPredictor):
         self.edge_gamma = edge_gamma
         self.class_weight = class_weight
 
-    def fit(self, graphs: Sequence[Any], labels: Sequence[Any], sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        graphs: Sequence[Any],
+        labels: Sequence[Any],
+        sample_weight: ArrayLike | None = None,
+        *,
+        eval_set: Any = None,
+        eval_metric: Any = None,
+        patience: int | None = None,
+        callbacks: Any = None,
+    ) -> Self:
         """Train.
 
         Parameters
@@ -221,12 +233,21 @@ class GraphSVM(StructuredPredictor):
             Nodes whose label is -1, None or NaN are unknown: they are left out of training, with their edges.
         sample_weight : array, optional
             A weight for each graph.
+        eval_set : (X, y), optional
+            Held-out examples, whose task loss is computed at every check: ``result_.history["eval_loss"]``.
+        eval_metric : callable, optional
+            Takes true and predicted labels, and returns a number of which less is better, in the place of the task loss.
+        patience : int, optional
+            End training when so many checks in a row have not lowered the held-out loss, and take the weights of the least.
+        callbacks : list of callables, optional
+            Each is called with a `maxmargin.solvers.Report` at every check; training ends if one returns False.
 
         Returns
         -------
         self
         """
         check_parameters(self)
+        watch = Watch(self, (graphs, labels), eval_set, eval_metric, patience, callbacks)
         if self.edge_weights not in ("full", "potts"):
             raise OptionError(f'edge_weights={self.edge_weights!r} is not known; use "full" or "potts".')
         if self.node_weights not in ("full", "class-wise"):
@@ -236,7 +257,7 @@ class GraphSVM(StructuredPredictor):
         space = EdgeSpace(self)
         space.check()
         parts, n_edge_features = _check_graphs(graphs)
-        values, known = _check_labels(parts, labels)
+        values, known = _check_labels(np.array([part[0].shape[0] for part in parts]), labels)
         classes = target.distinct(
             v for row, keep in zip(values, known, strict=True) for v, k in zip(row, keep, strict=True) if k
         )
@@ -266,13 +287,16 @@ class GraphSVM(StructuredPredictor):
         if by_class is not None:
             problem = problem.with_costs(by_class[flat])
         names = {"classes_": classes, "n_features_in_": features.shape[1], "n_edge_features_in_": n_edge_features}
-        self._train(with_signs(self, problem, **names, _edges=None), features)
+
+        def finish(model: Any) -> None:
+            model._edges = None if edges is None else space
+            model.classes_ = classes
+            remember_columns(model, parts[0][0])
+            model.n_edge_features_in_ = n_edge_features
+            model._name_weights()
+
+        self._fit(with_signs(self, problem, **names, _edges=None), features, finish, watch)
         note_unknown(self, sum(len(one) for one in known) - len(flat))
-        self._edges = None if edges is None else space
-        self.classes_ = classes
-        remember_columns(self, parts[0][0])
-        self.n_edge_features_in_ = n_edge_features
-        self._name_weights()
         return self
 
     def score(
@@ -300,16 +324,24 @@ class GraphSVM(StructuredPredictor):
         """
         problem, found = self._predict(graphs)
         starts = problem.example_variables
-        values, known = _check_labels(_check_graphs(graphs)[0], labels)
-        state = {label: k for k, label in enumerate(self.classes_.tolist())}
-        truth = np.array([state.get(v, -1) for row in values for v in row])
-        weight = target.score_weights(sample_weight, len(values), "graph")
-        counts = np.concatenate(known) * np.repeat(weight, np.diff(starts))
+        truth, known = self._states_of(labels, np.diff(starts))
+        weight = target.score_weights(sample_weight, len(starts) - 1, "graph")
+        counts = known * np.repeat(weight, np.diff(starts))
         if node_weight is not None:
             counts = counts * np.concatenate(_node_arrays(node_weight, np.diff(starts), "node_weight", None))
         if not counts.sum() > 0:
             raise DataError("No node has a known label and a positive weight: there is nothing to score.")
         return float(np.average(found.labels == truth, weights=counts))
+
+    def _states_of(
+        self, labels: Sequence[Any], sizes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """The states of the labels of graphs, -1 for one that was not seen in training; and which nodes have a label."""
+        values, known = _check_labels(sizes, labels)
+        return target.states_of((v for row in values for v in row), self.classes_), np.concatenate(known)
+
+    def _truth(self, y: Any, sure: Sure) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        return self._states_of(y, sure.sizes)
 
     def pixel_accuracy(self, graphs: Sequence[Any], pixel_counts: Sequence[ArrayLike]) -> float:
         """Fraction of the pixels that have the class predicted for their superpixel.
@@ -455,12 +487,13 @@ def _check_graphs(graphs: Sequence[Any], n_edge_features: int | None = None) -> 
     return parts, width
 
 
-def _check_labels(parts: list[Graph], labels: Sequence[Any]) -> tuple[list[list[Any]], list[NDArray[np.bool_]]]:
+def _check_labels(sizes: NDArray[np.int64], labels: Sequence[Any]) -> tuple[list[list[Any]], list[NDArray[np.bool_]]]:
+    """The labels of the nodes of graphs that have so many, and which of them are known."""
     if labels is None or isinstance(labels, str) or not hasattr(labels, "__len__"):
         raise DataError("labels must be a list with the labels of each graph's nodes.")
-    if len(labels) != len(parts):
-        raise DataError(f"There are {len(parts)} graphs, but labels for {len(labels)}.")
-    both = [target.known_labels(labels[m], m, parts[m][0].shape[0]) for m in range(len(parts))]
+    if len(labels) != len(sizes):
+        raise DataError(f"There are {len(sizes)} graphs, but labels for {len(labels)}.")
+    both = [target.known_labels(labels[m], m, n) for m, n in enumerate(sizes.tolist())]
     return [values for values, _ in both], [known for _, known in both]
 
 

@@ -19,19 +19,22 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, shared
+from maxmargin.estimators.confidence import Sure
 from maxmargin.estimators.feature_space import name_blocks, prediction_rows, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.missing import known_rows, note_unknown, unknown_entries
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.online import OnlineMixin
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.signs import with_signs
+from maxmargin.estimators.stopping import Watch
 from maxmargin.inference import MapResult
 from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
 from maxmargin.problems.conditionals import conditional_scores
 
 
-class MultiLabelSVM(StructuredPredictor):
+class MultiLabelSVM(OnlineMixin, StructuredPredictor):
     """Multi-label classifier that learns which labels go together.
 
     Parameters
@@ -181,7 +184,17 @@ class MultiLabelSVM(StructuredPredictor):
         self.edges = edges
         self.class_weight = class_weight
 
-    def fit(self, X: Any, Y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        sample_weight: ArrayLike | None = None,
+        *,
+        eval_set: Any = None,
+        eval_metric: Any = None,
+        patience: int | None = None,
+        callbacks: Any = None,
+    ) -> Self:
         """Train.
 
         Parameters
@@ -191,19 +204,31 @@ class MultiLabelSVM(StructuredPredictor):
         Y : array, sparse matrix or data frame of zeros and ones (n, L), or list of n collections of labels
             NaN, None or a masked entry is a label that is not known: it is left out of training, with its pairs.
         sample_weight : array (n,), optional
+        eval_set : (X, y), optional
+            Held-out examples, whose task loss is computed at every check: ``result_.history["eval_loss"]``.
+        eval_metric : callable, optional
+            Takes true and predicted labels, and returns a number of which less is better, in the place of the task loss.
+        patience : int, optional
+            End training when so many checks in a row have not lowered the held-out loss, and take the weights of the least.
+        callbacks : list of callables, optional
+            Each is called with a `maxmargin.solvers.Report` at every check; training ends if one returns False.
 
         Returns
         -------
         self
         """
         check_parameters(self)
+        watch = Watch(self, (X, Y), eval_set, eval_metric, patience, callbacks)
         given = self.prepare(X, Y, sample_weight)
-        self._train(given.problem, given.features)
-        remember_columns(self, X)
-        self.classes_ = given.classes
-        self.__dict__.update(given.attributes)
+
+        def finish(model: Any) -> None:
+            remember_columns(model, X)
+            model.classes_ = given.classes
+            vars(model).update(given.attributes)
+            model._name_weights()
+
+        self._fit(given.problem, given.features, finish, watch)
         note_unknown(self, len(given.classes) * given.features.shape[0] - len(given.problem.labels))
-        self._name_weights()
         return self
 
     def prepare(
@@ -371,6 +396,16 @@ class MultiLabelSVM(StructuredPredictor):
     def _present_marginals(self, marginals: NDArray[np.float64], problem: FactorGraphs) -> NDArray[np.float64]:
         """Probability of each label, (n, L)."""
         return marginals[1::2].reshape(-1, len(self.classes_))
+
+    def _lay_out(self, values: NDArray[Any], sure: Sure) -> Any:
+        """Of labels (n, L), of examples (n,)."""
+        return values if len(values) == len(sure.sizes) else values.reshape(-1, len(self.classes_))
+
+    def _truth(self, y: Any, sure: Sure) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        Y, known = unknown_entries(target.without_unseen(y, self.classes_)[0] if target.is_lists(y) else y)
+        truth = self._encode(Y)
+        _check_lengths(len(sure.sizes), len(truth))
+        return truth.ravel().astype(np.int32), np.ones(truth.size, bool) if known is None else known.ravel()
 
     def _encode(self, Y: Any) -> NDArray[np.int8]:
         """Zeros and ones of a target of either kind, in the order of ``classes_``."""

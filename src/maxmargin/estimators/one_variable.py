@@ -19,17 +19,21 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.errors import DataError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, StructuredEstimator, shared
+from maxmargin.estimators.confidence import ConfidenceMixin, Sure
 from maxmargin.estimators.explaining import Explainable
 from maxmargin.estimators.feature_space import block_scores, prediction_rows, training_rows
 from maxmargin.estimators.given_features import check_features, compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
+from maxmargin.estimators.online import OnlineMixin
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.signs import with_signs
+from maxmargin.estimators.stopping import Watch
+from maxmargin.inference.contract import check_count
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs, binary_problem, multi_class_problem
 
 
-class OneVariableClassifier(ClassifierMixin, Explainable, StructuredEstimator):
+class OneVariableClassifier(ClassifierMixin, Explainable, ConfidenceMixin, OnlineMixin, StructuredEstimator):
     """Base of the classifiers of single examples; a task adds its problem and what its scores mean."""
 
     def __init__(
@@ -66,7 +70,17 @@ class OneVariableClassifier(ClassifierMixin, Explainable, StructuredEstimator):
         super().__init__(**shared(locals()))
         self.class_weight = class_weight
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        *,
+        eval_set: Any = None,
+        eval_metric: Any = None,
+        patience: int | None = None,
+        callbacks: Any = None,
+    ) -> Self:
         """Train.
 
         Parameters
@@ -76,17 +90,29 @@ class OneVariableClassifier(ClassifierMixin, Explainable, StructuredEstimator):
         y : array or list (n,)
             The class of each example: strings, whole numbers, booleans or other values that are hashable.
         sample_weight : array (n,), optional
+        eval_set : (X, y), optional
+            Held-out examples, whose task loss is computed at every check: ``result_.history["eval_loss"]``.
+        eval_metric : callable, optional
+            Takes true and predicted labels, and returns a number of which less is better, in the place of the task loss.
+        patience : int, optional
+            End training when so many checks in a row have not lowered the held-out loss, and take the weights of the least.
+        callbacks : list of callables, optional
+            Each is called with a `maxmargin.solvers.Report` at every check; training ends if one returns False.
 
         Returns
         -------
         self
         """
         check_parameters(self)
+        watch = Watch(self, (X, y), eval_set, eval_metric, patience, callbacks)
         given = self.prepare(X, y, sample_weight)
-        self._train(given.problem, given.features)
-        remember_columns(self, X)
-        self.classes_ = given.classes
-        self._name_weights()
+
+        def finish(model: Any) -> None:
+            remember_columns(model, X)
+            model.classes_ = given.classes
+            model._name_weights()
+
+        self._fit(given.problem, given.features, finish, watch)
         return self
 
     def prepare(
@@ -145,10 +171,26 @@ class OneVariableClassifier(ClassifierMixin, Explainable, StructuredEstimator):
         X : array, CSR matrix or data frame (n, p)
             Features of the examples.
         """
-        scores = self._scores(X) / self.temperature_
-        if scores.shape[1] == 1:
-            scores = np.hstack([np.zeros_like(scores), scores])
-        return np.asarray(softmax(scores, axis=1))
+        return np.asarray(softmax(self._class_scores(X) / self.temperature_, axis=1))
+
+    def predict_top_k(self, X: Any, k: int) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """The k best classes of each example, best first, and their scores.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+            Features of the examples.
+        k : int
+            How many; all of them if there are fewer.
+
+        Returns
+        -------
+        labels : array (n, k)
+        scores : array (n, k)
+        """
+        k, scores = check_count(k), self._class_scores(X)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        return np.asarray(self.classes_[order]), np.take_along_axis(scores, order, axis=1)
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Fraction of the examples whose class is predicted right; a class that was not seen in training never is.
@@ -190,6 +232,33 @@ class OneVariableClassifier(ClassifierMixin, Explainable, StructuredEstimator):
         rows = prediction_rows(self, features)
         n_blocks = len(self.intercept_)
         return binary_problem(rows, None) if n_blocks == 1 else multi_class_problem(rows, None, n_blocks)
+
+    def _class_scores(self, X: Any) -> NDArray[np.float64]:
+        """Score of each class, (n, K); of two classes with one block of weights, the first has 0."""
+        scores = self._scores(X)
+        return np.hstack([np.zeros_like(scores), scores]) if scores.shape[1] == 1 else scores
+
+    def _predicted(self, X: Any) -> Sure:
+        states = self._class_scores(X).argmax(axis=1).astype(np.int32)
+        return Sure(states, np.empty(0), np.ones(len(states), np.int64))
+
+    def _sure(self, X: Any, confidence: str) -> Sure:
+        scores = self._class_scores(X)
+        states = scores.argmax(axis=1).astype(np.int32)
+        if confidence == "margin":
+            two = np.partition(scores, -2, axis=1)[:, -2:]
+            values = two[:, 1] - two[:, 0]
+        else:
+            values = softmax(scores / self.temperature_, axis=1).max(axis=1)
+        return Sure(states, values, np.ones(len(states), np.int64))
+
+    def _show(self, sure: Sure) -> NDArray[Any]:
+        return np.asarray(self.classes_[sure.states])
+
+    def _truth(self, y: Any, sure: Sure) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        states = target.states_of(target.column(y, type(self).__name__), self.classes_)
+        _check_lengths(len(sure.states), len(states))
+        return states, np.ones(len(states), bool)
 
     def _restore_task(
         self, header: dict[str, Any], arrays: dict[str, NDArray[Any]], classes: NDArray[Any], width: int

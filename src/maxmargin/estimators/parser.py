@@ -29,6 +29,7 @@ from maxmargin.estimators.names import COption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters, is_whole
 from maxmargin.estimators.restoring import result_of, size_of
 from maxmargin.estimators.saving import save
+from maxmargin.estimators.stopping import Watch
 from maxmargin.estimators.training import train
 from maxmargin.parsing.brackets import BracketScores, bracket_scores
 from maxmargin.parsing.forests import LOSSES, SPAN_FEATURES, ParseForests
@@ -178,7 +179,17 @@ class ParserSVM(OneVectorOfWeights, BaseEstimator):
         self.validation_fraction = validation_fraction
         self.cv = cv
 
-    def fit(self, X: Sequence[Any], y: Sequence[Any] | None = None, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Sequence[Any],
+        y: Sequence[Any] | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        eval_set: Any = None,
+        eval_metric: Any = None,
+        patience: int | None = None,
+        callbacks: Any = None,
+    ) -> Self:
         """Take the grammar from the trees, and learn its weights.
 
         Parameters
@@ -188,12 +199,21 @@ class ParserSVM(OneVectorOfWeights, BaseEstimator):
         y : list of Tree or str, optional
             The trees of the sentences.
         sample_weight : array (n,), optional
+        eval_set : (X, y), optional
+            Held-out examples, of which 1 - F1 of brackets is computed at every check: ``result_.history["eval_loss"]``.
+        eval_metric : callable, optional
+            Takes true and predicted labels, and returns a number of which less is better, in the place of the task loss.
+        patience : int, optional
+            End training when so many checks in a row have not lowered the held-out loss, and take the weights of the least.
+        callbacks : list of callables, optional
+            Each is called with a `maxmargin.solvers.Report` at every check; training ends if one returns False.
 
         Returns
         -------
         self
         """
         check_parser_options(self)
+        watch = Watch(self, (X, y), eval_set, eval_metric, patience, callbacks)
         trees = as_trees(X if y is None else y)
         sentences = None if y is None else as_sentences(X)
         # A word that is known trains its own weights alone, and nothing would be learned about unknown ones.
@@ -201,11 +221,16 @@ class ParserSVM(OneVectorOfWeights, BaseEstimator):
             trees, self.markov, bool(self.parent), int(self.min_count), int(self.rare) + 1, int(self.rare)
         )
         problem = self._training_problem(grammar, sentences, trees, sample_weight)
-        self._train(problem)
-        self.grammar_, self.rule_counts_ = grammar, counts
-        self.word_class_ = problem.parser.features.word_class
-        self.n_left_out_ = len(trees) - problem.n_examples
-        self._name_weights()
+
+        def finish(model: Any) -> None:
+            model.grammar_, model.rule_counts_ = grammar, counts
+            model.word_class_ = problem.parser.features.word_class
+            model.n_left_out_ = len(trees) - problem.n_examples
+            model._name_weights()
+
+        watch.begin(finish)
+        self._train(problem, watch)
+        finish(self)
         return self
 
     def predict(self, X: Sequence[Any]) -> list[Tree | None]:
@@ -237,6 +262,19 @@ class ParserSVM(OneVectorOfWeights, BaseEstimator):
         """
         found = self._parse(X, k)
         return [trees for trees, _ in found], [scores for _, scores in found]
+
+    def predict_margin(self, X: Sequence[Any]) -> NDArray[np.float64]:
+        """By how much the best tree of each sentence scores above the second best, (n,).
+
+        It is inf where the grammar derives one tree only, and -inf where it derives none.
+
+        Parameters
+        ----------
+        X : list of lists of str, or of trees
+            Sentences; of trees, the words are taken.
+        """
+        ranked = [np.append(scores, -np.inf) for _, scores in self._parse(X, 2)]
+        return np.array([scores[0] - scores[1] if len(scores) > 1 else -np.inf for scores in ranked])
 
     def decision_function(self, X: Sequence[Any]) -> NDArray[np.float64]:
         """Score of the predicted tree of each sentence (n,); -inf where there is none.
@@ -372,13 +410,13 @@ class ParserSVM(OneVectorOfWeights, BaseEstimator):
             # The problem's name for the option is not the estimator's.
             raise DataError(str(error).replace("underivable=", "unparsable=")) from None
 
-    def _train(self, problem: ParseForests) -> None:
+    def _train(self, problem: ParseForests, watch: Watch) -> None:
         solver = make_solver(self.solver, problem, self.objective)
         if isinstance(self.solver, str) and self.solver == "auto" and self.objective == "margin":
             solver.reason = _REASON
         kind = solver.name, self.objective
         going_on = self.warm_start and getattr(self, "_kind", None) == kind
-        train(self, solver, problem, self.result_.state if going_on else None)
+        train(self, solver, problem, self.result_.state if going_on else None, watch=watch)
         self._kind = kind
 
     def _name_weights(self) -> None:

@@ -13,17 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from maxmargin.errors import DataError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import StructuredEstimator
+from maxmargin.estimators.confidence import ConfidenceMixin, Sure
 from maxmargin.estimators.explaining import Explainable
 from maxmargin.estimators.feature_space import prediction_weights
-from maxmargin.inference import MapResult, batches, top_k
-from maxmargin.inference.choice import choose_marginals
+from maxmargin.inference import (
+    Engine,
+    MapResult,
+    TopK,
+    batches,
+    choose_marginals,
+    choose_top_k,
+    engine,
+    top_k,
+    top_k_of_any,
+)
 from maxmargin.problems import FactorGraphs
 from maxmargin.solvers.oracles.prediction import predict
 
 
-class StructuredPredictor(Explainable, StructuredEstimator):
+class StructuredPredictor(Explainable, ConfidenceMixin, StructuredEstimator):
     """An estimator whose labels are structures."""
 
     def predict(self, X: Any, return_bound: bool = False) -> Any:
@@ -87,19 +98,17 @@ class StructuredPredictor(Explainable, StructuredEstimator):
         if target.is_empty(X):
             return self._nothing()
         problem = self._new_problem(X)
-        if isinstance(self.inference, str) and self.inference == "auto":
-            engine, reason = choose_marginals(problem)
-            if not engine.exact:
-                warnings.warn(
-                    f'These marginals are approximate, by "{engine.name}": {reason}.', UserWarning, stacklevel=2
-                )
-        else:
-            engine = self._engine(problem)[0]
-        found = batches.predict_marginals(problem, self._flat_weights(), engine, temperature, self.n_jobs)
+        found = batches.predict_marginals(
+            problem, self._flat_weights(), self._marginaliser(problem), temperature, self.n_jobs
+        )
         return self._present_marginals(found.variables, problem)
 
     def predict_top_k(self, X: Any, k: int) -> tuple[list[list[Any]], list[NDArray[np.float64]]]:
-        """The k best labelings of each example, best first, and their scores; for graphs without cycles.
+        """The k best labelings of each example, best first, and their scores.
+
+        They are exact, or refused in a sentence. Graphs without cycles take one walk over their tables, whatever k is; graphs with
+        cycles n maximisations a labeling of n variables, by an exact engine: that of the model if it is one, otherwise
+        enumeration, a junction tree or branch and bound.
 
         Parameters
         ----------
@@ -116,7 +125,7 @@ class StructuredPredictor(Explainable, StructuredEstimator):
         if target.is_empty(X):
             return [], []
         problem = self._new_problem(X)
-        found = top_k(problem, problem.scores(self._flat_weights()), k)
+        found = self._top_k(problem, k)
         ranked = [self._present(np.maximum(row, 0), problem) for row in found.labels]
         count = (found.values > -np.inf).sum(axis=1)
         labels = [[ranked[r][m] for r in range(n)] for m, n in enumerate(count)]
@@ -132,6 +141,52 @@ class StructuredPredictor(Explainable, StructuredEstimator):
         """
         found = self._predict(X)[1]
         return 0.0 if found.ambiguous is None else float(found.ambiguous.mean())
+
+    def _marginaliser(self, problem: FactorGraphs) -> Engine:
+        """The engine for marginals, with a warning if they are approximate."""
+        if not (isinstance(self.inference, str) and self.inference == "auto"):
+            return self._engine(problem)[0]
+        chosen, reason = choose_marginals(problem)
+        if not chosen.exact:
+            warnings.warn(f'These marginals are approximate, by "{chosen.name}": {reason}.', UserWarning, stacklevel=3)
+        return chosen
+
+    def _top_k(self, problem: FactorGraphs, k: int) -> TopK:
+        scores = problem.scores(self._flat_weights())
+        if problem.is_forest and not problem.has_structured:
+            return top_k(problem, scores, k)
+        asked = None if isinstance(self.inference, str) and self.inference == "auto" else engine(self.inference)
+        usable = asked is not None and asked.exact and asked.refusal(problem) is None
+        return top_k_of_any(problem, scores, k, asked if usable and asked else choose_top_k(problem)[0], self.n_jobs)
+
+    def _predicted(self, X: Any) -> Sure:
+        problem, best = self._predict(X)
+        return Sure(best.labels, np.empty(0), np.diff(problem.example_variables), problem)
+
+    def _sure(self, X: Any, confidence: str) -> Sure:
+        check_is_fitted(self)
+        if confidence == "margin":
+            problem = self._new_problem(X)
+            ranked = self._top_k(problem, 2)
+            return Sure(
+                ranked.labels[0], ranked.values[:, 0] - ranked.values[:, 1], np.diff(problem.example_variables), problem
+            )
+        problem, best = self._predict(X)
+        asked = self._marginaliser(problem)
+        if confidence == "joint" and not asked.exact:
+            raise DataError(
+                "The probability of a whole labeling is known only where inference is exact, and no exact engine is cheap on these "
+                'graphs; confidence="probability" has that of each label.'
+            )
+        found = batches.predict_marginals(problem, self._flat_weights(), asked, self.temperature_, self.n_jobs)
+        if confidence == "joint":
+            values = np.exp(np.minimum((best.values - found.log_partition) / self.temperature_, 0.0))
+        else:
+            values = found.variables[problem.state_starts() + best.labels]
+        return Sure(best.labels, values, np.diff(problem.example_variables), problem)
+
+    def _show(self, sure: Sure) -> Any:
+        return self._present(sure.states, sure.problem)
 
     def _predict(self, X: Any) -> tuple[FactorGraphs, MapResult]:
         check_is_fitted(self)

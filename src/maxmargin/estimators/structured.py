@@ -20,6 +20,7 @@ from maxmargin.estimators.frames import OneVectorOfWeights
 from maxmargin.estimators.labels import score_weights
 from maxmargin.estimators.names import COption, SolverOption
 from maxmargin.estimators.parameters import check_parameters
+from maxmargin.estimators.stopping import Watch
 from maxmargin.estimators.training import train
 from maxmargin.problems.python_problem import PythonProblem, ask, named, outputs
 from maxmargin.solvers import SOLVERS
@@ -123,7 +124,17 @@ class StructuredSVM(OneVectorOfWeights, BaseEstimator):
         self.validation_fraction = validation_fraction
         self.cv = cv
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        *,
+        eval_set: Any = None,
+        eval_metric: Any = None,
+        patience: int | None = None,
+        callbacks: Any = None,
+    ) -> Self:
         """Train.
 
         Parameters
@@ -131,6 +142,14 @@ class StructuredSVM(OneVectorOfWeights, BaseEstimator):
         X, y : sequences of the same length
             Inputs and true outputs, as the model understands them.
         sample_weight : array (n,), optional
+        eval_set : (X, y), optional
+            Held-out examples, whose task loss is computed at every check: ``result_.history["eval_loss"]``.
+        eval_metric : callable, optional
+            Takes true and predicted labels, and returns a number of which less is better, in the place of the task loss.
+        patience : int, optional
+            End training when so many checks in a row have not lowered the held-out loss, and take the weights of the least.
+        callbacks : list of callables, optional
+            Each is called with a `maxmargin.solvers.Report` at every check; training ends if one returns False.
 
         Returns
         -------
@@ -138,13 +157,19 @@ class StructuredSVM(OneVectorOfWeights, BaseEstimator):
         """
         shared = {name: value for name, value in self.get_params(deep=False).items() if name not in ("model", "solver")}
         check_parameters(StructuredEstimator(**shared))
+        watch = Watch(self, (X, y), eval_set, eval_metric, patience, callbacks)
         problem = PythonProblem(X, y, self.model, sample_weight)
         solver = _solver(self.solver, problem)
         shape = problem.n_examples, problem.n_weights
         going_on = self.warm_start and getattr(self, "_shape", None) == shape
-        train(self, solver, problem, self.result_.state if going_on else None)
+
+        def finish(model: Any) -> None:
+            model.coef_, model.feature_names_ = model.result_.weights, problem.feature_names
+
+        watch.begin(finish)
+        train(self, solver, problem, self.result_.state if going_on else None, watch=watch)
         self._shape = shape
-        self.coef_, self.feature_names_ = self.result_.weights, problem.feature_names
+        finish(self)
         return self
 
     def predict(self, X: Any) -> list[Any]:

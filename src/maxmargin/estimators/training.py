@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from maxmargin import jit
 from maxmargin.estimators.choosing import SOME, Choice, choose_C
 from maxmargin.estimators.parameters import is_real
+from maxmargin.estimators.stopping import Watch
 from maxmargin.inference import Engine
 from maxmargin.problems import FactorGraphs
 from maxmargin.problems.conditionals import temperature_of
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
     from maxmargin.reporting.progress import ProgressMonitor
 
 
-def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine | None = None) -> None:
+def train(
+    estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine | None = None, watch: Watch | None = None
+) -> None:
     """Choose C if that is left open, and train for it and for each C of a path, within the estimator's limits.
 
-    From small to large, each from the one before. Sets ``C_``, ``validation_path_``, ``path_`` and ``result_``.
+    From small to large, each from the one before. Sets ``C_``, ``validation_path_``, ``path_`` and ``result_``. A watch hears
+    of the last runs, not of those that choose C.
     """
     monitor = _monitor(int(estimator.verbose))
     clock = jit.clock()
@@ -52,10 +56,12 @@ def train(estimator: Any, solver: Any, problem: Any, state: Any, engine: Engine 
                 left = max(left - (jit.clock() - clock), 0.0)
             result: Result = choice.interrupted or solver.solve(
                 problem, C=C, tol=float(estimator.tol), max_passes=int(estimator.max_passes), max_seconds=left,
-                random_state=estimator.random_state, n_jobs=estimator.n_jobs, monitor=monitor,
-                checkpoint=estimator.checkpoint, state=state,
+                random_state=estimator.random_state, n_jobs=estimator.n_jobs,
+                monitor=monitor if watch is None else watch.around(monitor), checkpoint=estimator.checkpoint, state=state,
             )  # fmt: skip
             result.options |= {"C": C, "tol": float(estimator.tol), "C_reason": choice.reason}
+            if watch is not None and watch.active and choice.interrupted is None:
+                watch.finish(result, float(estimator.tol))
             state, results[C] = result.state, result
     finally:
         if monitor is not None:

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from maxmargin.errors import OptionError, did_you_mean
 from maxmargin.inference.alpha_expansion import AlphaExpansion
 from maxmargin.inference.branch_and_bound import BranchAndBound
-from maxmargin.inference.choice import choose, choose_marginals, choose_oracle
+from maxmargin.inference.choice import choose, choose_marginals, choose_oracle, choose_top_k
 from maxmargin.inference.combined import Combined
-from maxmargin.inference.contract import Engine, MapResult, Marginals, Relaxed
+from maxmargin.inference.contract import Engine, MapResult, Marginals, Relaxed, TopK
 from maxmargin.inference.dual_decomposition import DualDecomposition
+from maxmargin.inference.excluding import top_k_of_any
 from maxmargin.inference.exhaustive import Exhaustive
 from maxmargin.inference.graph_cut import GraphCut
 from maxmargin.inference.greedy import Greedy
@@ -22,7 +23,7 @@ from maxmargin.inference.junction_tree import JunctionTree
 from maxmargin.inference.linear_program import LinearProgram
 from maxmargin.inference.loopy_bp import LoopyBP
 from maxmargin.inference.rho_approximate import RhoApproximate
-from maxmargin.inference.top_k import TopK, top_k
+from maxmargin.inference.top_k import top_k
 from maxmargin.inference.trees import Trees
 
 __all__ = [
@@ -47,8 +48,10 @@ __all__ = [
     "choose",
     "choose_marginals",
     "choose_oracle",
+    "choose_top_k",
     "engine",
     "top_k",
+    "top_k_of_any",
 ]
 
 #: All engines by name.

@@ -11,13 +11,16 @@ prediction (`choose`):
 
 For the oracle of a solver (`choose_oracle`), which is asked so often that time counts for more, and whose relaxation has a
 certificate of its own, binary pairs go to `graph_cut` before anything but `trees`. For marginals (`choose_marginals`) the exact
-engines come first, too, and then `loopy_bp`.
+engines come first, too, and then `loopy_bp`; for the k best labelings (`choose_top_k`) the exact engines, then
+`branch_and_bound`, and no other.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from maxmargin.errors import DataError
+from maxmargin.inference.branch_and_bound import BranchAndBound
 from maxmargin.inference.contract import Engine
 from maxmargin.inference.dual_decomposition import DualDecomposition
 from maxmargin.inference.exhaustive import Exhaustive
@@ -34,6 +37,8 @@ CHEAP_LABELINGS, CHEAP_ENTRIES, CHEAP_RATIO = 2**10, 2**15, 4
 #: Variables of an example above which an elimination order is looked for only if there are few cycles, at most this share of the
 #: variables: for a picture of 500 x 500 pixels it takes half a minute to find that there is no good one.
 LARGE, FEW_CYCLES = 10_000, 0.01
+#: Variables of an example up to which the k best labelings are searched for by branch and bound, one search for each of them.
+SEARCHED = 1000
 
 
 #: Why a cut needs no rounding.
@@ -98,6 +103,29 @@ def choose_marginals(graphs: FactorGraphs) -> tuple[Engine, str]:
     """
     exact = exact_engine(graphs)
     return exact if exact is not None else (LoopyBP(), "no cheap exact engine")
+
+
+def choose_top_k(graphs: FactorGraphs) -> tuple[Engine, str]:
+    """The engine that finds the best labelings one after another on graphs with cycles, and why; refuses where none is exact.
+
+    Parameters
+    ----------
+    graphs : FactorGraphs
+        The batch.
+    """
+    exact = exact_engine(graphs)
+    if exact is not None:
+        return exact
+    search = BranchAndBound()
+    n = np.diff(graphs.example_variables)
+    if search.refusal(graphs) is None and n.max() <= SEARCHED:
+        return search, "binary variables in pairs: a search, which may take long where pairs disagree"
+    m = int(n.argmax())
+    raise DataError(
+        "The k best labelings, and so the margin to the second best, are known only where inference is exact, and no exact engine "
+        f"is cheap on these graphs; the largest is example {graphs.number_of(m)}, of {n[m]} variables. Probabilities "
+        "(predict_proba) say how sure its labels are."
+    )
 
 
 def exact_engine(graphs: FactorGraphs) -> tuple[Engine, str] | None:

@@ -94,6 +94,21 @@ class Marginals(NamedTuple):
     log_partition: NDArray[np.float64]
 
 
+class TopK(NamedTuple):
+    """The best labelings of a batch, best first.
+
+    Attributes
+    ----------
+    labels : int32 array (k, V)
+        Row r holds the labeling of rank r of each example, concatenated; -1 where there are fewer than k.
+    values : float64 array (M, k)
+        Their scores; -inf where there are fewer than k.
+    """
+
+    labels: NDArray[np.int32]
+    values: NDArray[np.float64]
+
+
 @runtime_checkable
 class Engine(Protocol):
     """An algorithm for MAP and marginals on factor graphs.
@@ -180,6 +195,13 @@ def check_temperature(temperature: float) -> float:
     if not (np.isfinite(temperature) and temperature > 0):
         raise OptionError(f"temperature={temperature!r} is not possible; it must be a finite number above 0.")
     return float(temperature)
+
+
+def check_count(k: int) -> int:
+    """How many labelings are asked for, or a sentence."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise OptionError(f"k={k!r} is not possible; it must be a whole number of at least 1.")
+    return int(k)
 
 
 def raise_infeasible(graphs: FactorGraphs, scores: Scores, m: int) -> None:

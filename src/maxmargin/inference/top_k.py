@@ -21,33 +21,24 @@ Of entries with the same value the one that entered the heap first is first.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.errors import OptionError, TooLargeError
-from maxmargin.inference.contract import check_numbers, check_refusal, once_per_structures, raise_infeasible
+from maxmargin.errors import TooLargeError
+from maxmargin.inference.contract import (
+    TopK,
+    check_count,
+    check_numbers,
+    check_refusal,
+    once_per_structures,
+    raise_infeasible,
+)
 from maxmargin.inference.trees import Trees, schedule
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs, Scores
 from maxmargin.problems.layout import Largest, local_offsets
-
-
-class TopK(NamedTuple):
-    """The best labelings of a batch, best first.
-
-    Attributes
-    ----------
-    labels : int32 array (k, V)
-        Row r holds the labeling of rank r of each example, concatenated; -1 where there are fewer than k.
-    values : float64 array (M, k)
-        Their scores; -inf where there are fewer than k.
-    """
-
-    labels: NDArray[np.int32]
-    values: NDArray[np.float64]
-
 
 #: Most bytes that the k best labelings may take.
 MOST_BYTES = 8 << 30
@@ -109,10 +100,9 @@ def top_k(graphs: FactorGraphs, scores: Scores, k: int) -> TopK:
     k : int
         At least 1.
     """
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise OptionError(f"k={k!r} is not possible; it must be a whole number of at least 1.")
+    k = check_count(k)
     check_refusal(Trees(), graphs)
-    scores, a, records, k = check_numbers(graphs, scores), graphs.arrays, _records(graphs), int(k)
+    scores, a, records = check_numbers(graphs, scores), graphs.arrays, _records(graphs)
     # Labels and scores of all examples, and the lists and records of the largest one.
     each = 4 * len(graphs.labels) + 16 * graphs.n_examples + 12 * int(a.largest.variables)
     each += 8 * int(a.largest.states) + 4 * records.size + 32 * records.width

@@ -463,15 +463,17 @@ class FactorGraphs:
         losses[starts + a.labels] = 0.0
         return self._with(a._replace(losses=losses, costs=np.empty(0)))
 
-    def with_weights(self, weights: ArrayLike | None) -> FactorGraphs:
-        """The same batch with other weights of its examples, scaled to mean 1.
+    def with_weights(self, weights: ArrayLike | None, mean: float = 1.0) -> FactorGraphs:
+        """The same batch with other weights of its examples, scaled to a mean.
 
         Parameters
         ----------
         weights : array (M,)
             Weights of the examples.
+        mean : float
+            Their mean; it is 1 for solvers that go over all examples.
         """
-        return self._with(self.arrays._replace(weight=example_weights(weights, self.n_examples)))
+        return self._with(self.arrays._replace(weight=mean * example_weights(weights, self.n_examples)))
 
     def with_variable_features(self, features: Features) -> FactorGraphs:
         """The same batch with other features of its variables, which have as many rows.

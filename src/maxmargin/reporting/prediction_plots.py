@@ -2,61 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from maxmargin.errors import DataError
+from maxmargin.reporting.abstention import risk_coverage
 from maxmargin.reporting.plots import require_matplotlib
-
-
-class RiskCoverage(NamedTuple):
-    """What is risked when only the surest predictions are made.
-
-    Attributes
-    ----------
-    coverage : float array (n,)
-        Share of the examples that are predicted, from the surest alone to all of them.
-    risk : float array (n,)
-        Mean loss of those.
-    threshold : float array (n,)
-        The confidence of the least sure of those: predict where the confidence is at least this.
-    area : float
-        Mean of the risk over all coverages: the smaller, the better confidence and loss go together.
-    """
-
-    coverage: NDArray[np.float64]
-    risk: NDArray[np.float64]
-    threshold: NDArray[np.float64]
-    area: float
-
-
-def risk_coverage(loss: ArrayLike, confidence: ArrayLike) -> RiskCoverage:
-    """Compute the risk of the surest predictions, for every share of the examples.
-
-    Parameters
-    ----------
-    loss : array (n,)
-        Loss of each prediction: 0 and 1 for right and wrong ones, or any other.
-    confidence : array (n,)
-        How sure each prediction is; examples of equal confidence are predicted together.
-
-    Returns
-    -------
-    RiskCoverage
-    """
-    losses, sure = np.asarray(loss, np.float64), np.asarray(confidence, np.float64)
-    if losses.ndim != 1 or losses.shape != sure.shape or not len(losses):
-        raise DataError(f"loss has shape {losses.shape} and confidence {sure.shape}; expected two arrays (n,).")
-    if not (np.isfinite(losses).all() and np.isfinite(sure).all()):
-        raise DataError("loss and confidence must be finite.")
-    order = np.argsort(-sure, kind="stable")
-    ranked = sure[order]
-    # Equal confidences cannot be told apart: all of them have the risk at their end.
-    ends = np.searchsorted(-ranked, -ranked, side="right")
-    risk = np.cumsum(losses[order])[ends - 1] / ends
-    return RiskCoverage(ends / len(losses), risk, ranked, float(risk.mean()))
 
 
 def plot_risk_coverage(loss: ArrayLike, confidence: ArrayLike, ax: Any = None, label: str | None = None) -> Any:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 class Report(NamedTuple):
     """What a solver knows at a check.
@@ -25,6 +28,10 @@ class Report(NamedTuple):
         The gap at which training stops.
     certificate : str
         "exact", "relaxed", "soft" or "none": the problem that the gap is about.
+    weights : callable, optional
+        Returns the flat weights that the run would end with here.
+    eval_loss : float, optional
+        Loss of these weights on held-out examples, where `fit` has an ``eval_set``.
     """
 
     n_passes: int
@@ -35,6 +42,8 @@ class Report(NamedTuple):
     gap: float
     tol: float
     certificate: str
+    weights: Callable[[], NDArray[np.float64]] | None = None
+    eval_loss: float | None = None
 
 
 class Monitor(Protocol):

@@ -19,6 +19,7 @@ class Status(StrEnum):
     TIME_LIMIT = "TIME_LIMIT"
     INTERRUPTED = "INTERRUPTED"
     STALLED = "STALLED"
+    EARLY_STOPPED = "EARLY_STOPPED"
 
 
 #: What a certificate is for: the problem whose optimum lies between `dual` and `primal`.

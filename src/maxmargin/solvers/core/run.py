@@ -122,6 +122,8 @@ class Run(ABC, Generic[S]):
     watched = False
     #: The passes that are allowed, for runs that make several at a time.
     max_passes = 2**62
+    #: The order of the columns of features that the run works in (problems/columns.py), if it is another than the problem's.
+    columns: Any = None
     #: What went wrong, in sentences; and with the last checkpoint.
     message = ""
     unsaved = ""
@@ -239,6 +241,16 @@ class Run(ABC, Generic[S]):
         passes, gaps = now.history.get("n_passes", []), now.history.get("gap", [])
         past = bisect_right(passes, now.n_passes - max(500, now.n_passes // 2))
         return past > 0 and gaps[-1] > 0.99 * gaps[past - 1]
+
+    def outside(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weights of the run as weights of the problem that was given, whose columns may be in another order.
+
+        Parameters
+        ----------
+        weights : array (d,)
+            Flat weights.
+        """
+        return weights if self.columns is None else np.asarray(self.columns.outside(weights))
 
     def report(self, now: S, max_passes: int, tol: float) -> Report:
         """What the monitor is told.

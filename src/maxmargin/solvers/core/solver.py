@@ -75,6 +75,8 @@ class Solver(ABC):
     #: Whether it works on all examples at once, and can do so on a GPU; and where it works (devices/).
     on_devices = False
     device = "cpu"
+    #: Whether it visits one example after another and can go on with others (`solvers.online.stream`).
+    streams = False
     #: Why this solver was chosen.
     reason = "as asked"
 
@@ -174,6 +176,7 @@ class Solver(ABC):
         problem = problem if columns is None else columns.inside
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
         run.tol, run.max_passes, run.watched = tol, max_passes, monitor is not None
+        run.columns = columns
         talk: Monitor = monitor or Silent()
         file = Checkpoint(run, checkpoint, {**self.options(), "C": C, "seed": run.seed})
         now = file.state()
@@ -194,8 +197,7 @@ class Solver(ABC):
                 raise
             status = Status.INTERRUPTED
         result = outcome(run, now, status, limits)
-        if columns is not None:
-            result.weights = columns.outside(result.weights)
+        result.weights = run.outside(result.weights)
         result.compile_seconds = jit.compile_seconds() - compiled
         talk.stop(result.summary())
         return result

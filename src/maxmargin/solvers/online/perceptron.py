@@ -42,6 +42,7 @@ class Perceptron(Solver):
     keeps = "a few vectors of weights"
     loss_tables = False
     orders_columns = True
+    streams = True
     paper = "Collins 2002"
 
     def __init__(self, inference: str | Engine = "auto", loss_augmented: bool = False, batch: int = 1) -> None:
@@ -74,9 +75,7 @@ class PerceptronRun(SumRun):
 
     def measure(self, now: SumState, off_schedule: bool) -> dict[str, float]:
         """P at the mean of the weights, which are kept even if the time is over before their value is known."""
-        mean = (now.t + 1) * now.v
-        mean -= now.u
-        mean /= now.t
+        mean = self.average(now)
         now.best = self.flat(mean)
         now.primal = self.value(now, mean, now.best)
         if not off_schedule:

@@ -112,8 +112,11 @@ class SumRun(OracleRun[SumState]):
     def steps(self, now: SumState, stop: Callable[[], bool]) -> None:
         """Visit all examples in random order, in pieces that can be interrupted."""
         rng = np.random.default_rng([self.seed, 0, now.n_passes])
-        order = rng.permutation(self.oracle.n_examples)
         now.sums[N_MISTAKES] = 0.0
+        self.visit(now, rng.permutation(self.oracle.n_examples), stop)
+
+    def visit(self, now: SumState, order: NDArray[np.int64], stop: Callable[[], bool]) -> None:
+        """Visit examples in an order, in pieces that can be interrupted."""
         batch, walk = self.solver.batch, self.walker(now)
         size = -(-self.piece // batch) * batch
         for first in range(0, len(order), size):
@@ -185,6 +188,13 @@ class SumRun(OracleRun[SumState]):
         """The weights after the last visit."""
         return now.v / (self.step * max(1.0, now.t + self.t0)) if self.step else now.v.copy()
 
+    def average(self, now: SumState) -> NDArray[np.float64]:
+        """The average of the iterates."""
+        average = (now.t + 1) * now.v
+        average -= now.u
+        average /= self.step * (now.t * (now.t + 1) / 2.0 + now.t * self.t0) if self.step else now.t
+        return average
+
     @abstractmethod
     def measure(self, now: SumState, off_schedule: bool) -> dict[str, float]:
         """Bound the optimum."""
@@ -214,6 +224,7 @@ class Subgradient(Solver):
     keeps = "a few vectors of weights, two numbers an example"
     loss_tables = False
     orders_columns = True
+    streams = True
     paper = "Shalev-Shwartz, Singer, Srebro and Cotter 2011; Ratliff, Bagnell and Zinkevich 2007"
 
     def __init__(self, inference: str | Engine = "auto", t0: float | None = None, batch: int = 1) -> None:
@@ -252,7 +263,7 @@ class SubgradientRun(SumRun):
         """Values of the last iterate and of the average, and of the dual points that they belong to."""
         n, t = self.oracle.n_examples, now.t
         total = t * (t + 1) / 2.0 + t * self.t0
-        last, mean = self.last(now), ((t + 1) * now.v - now.u) / (self.lam * total)
+        last, mean = self.last(now), self.average(now)
         flat_last, flat_mean = self.flat(last), self.flat(mean)
         self.bound(now, flat_last, now.sums[L_SUM] / (t + self.t0), n * now.visits / (t + self.t0))
         ell = ((t + 1) * now.sums[L_SUM] - now.sums[L_TIMES]) / total
