@@ -23,6 +23,7 @@ between the words.
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ _FORMATS = {
 }
 #: What DATA is, for ``--help``.
 DATA_HELP = (
-    ".arff, .svm, .libsvm, .txt, .dat, .hmm, .conll, .conllu, .mrg, .ptb, .brackets, .zip or .npz file; "
+    ".arff, .svm, .libsvm, .txt, .dat, .hmm, .conll, .conllu, .mrg, .ptb, .brackets, .zip or .npz file, or a packed folder; "
     "- is the standard input"
 )
 #: What files are called in sentences about how they were recognised.
@@ -165,16 +166,23 @@ def read_data(path: str, args: argparse.Namespace, model: Any = None) -> Dataset
     from maxmargin.formats.compression import keeping
 
     with keeping(path):
-        kind, recognised = (args.format, "") if args.format is not None else _recognise(path, _asked(args, model))
+        kind, recognised = kind_of(path, args, model)
         _check_options(path, kind, args, model)
         try:
-            if kind not in _WORDS and hasattr(model, "vectoriser_"):
+            if kind not in (*_WORDS, "packed") and hasattr(model, "vectoriser_"):
                 raise DataError(f"{path} holds numbers, but the model was trained on words or named features.")
             return _READERS[kind](path, args, model)
         except DataError as error:
             if not recognised:
                 raise
             raise DataError(f"{error}{recognised}", example=error.example) from error
+
+
+def kind_of(path: str, args: argparse.Namespace, model: Any = None) -> tuple[str, str]:
+    """The format of a file or folder, and a sentence for errors if its content decided."""
+    if args.format is not None:
+        return args.format, ""
+    return ("packed", "") if os.path.isdir(path) else _recognise(path, _asked(args, model))
 
 
 def _asked(args: argparse.Namespace, model: Any) -> str | None:
@@ -327,6 +335,33 @@ def _read_libsvm(path: str, args: argparse.Namespace, model: Any) -> Dataset:
 
 
 # --------------------------------------------------------------------------------------------------------------------
+# Packed folders
+
+
+def _read_packed(path: str, args: argparse.Namespace, model: Any) -> Dataset:
+    from maxmargin.packed import read_packed
+
+    data = read_packed(path)
+    # One label on each row can be read in three ways; a folder has been packed for one of them.
+    possible = _CLASSES if data.task in _CLASSES else (data.task,)
+    task = _task(path, data.task, possible, args, model)
+    if model is not None and data.vectoriser is None and hasattr(model, "vectoriser_"):
+        raise DataError(f"{path} holds numbers, but the model was trained on words or named features.")
+    if data.feature_names is not None:
+        check_feature_names(path, data.feature_names, model)
+    if task == "multi-label" and model is not None and data.y.columns != [str(label) for label in model.classes_]:
+        raise DataError(
+            f"{path} has other labels than the model, or in another order; pack it with --model, in the terms of the model."
+        )
+    parameters: dict[str, Any] = {}
+    if data.vectoriser is not None:
+        from sklearn.base import clone
+
+        parameters = {"features": clone(data.vectoriser)}
+    return Dataset(path, task, data.X, data.y, data.feature_names, "packed", parameters=parameters)
+
+
+# --------------------------------------------------------------------------------------------------------------------
 # Sequences
 
 
@@ -352,7 +387,7 @@ def _read_conll(path: str, args: argparse.Namespace, model: Any) -> Dataset:
     word, tag = args.word_column or 1, args.tag_column or -1
     if model is None:
         sentences, tags = read_conll(path, args.comment, True, word, tag)
-        features = _text_features(path, getattr(args, "features", None), len(sentences[0][0]))
+        features = text_features(path, getattr(args, "features", None), len(sentences[0][0]))
         return Dataset(path, task, sentences, tags, None, "conll", parameters={"features": features})
     names = _columns_read(path, model)
     columns, _ = read_conll(path, args.comment, tagged=False)
@@ -385,7 +420,7 @@ def _read_conllu(path: str, args: argparse.Namespace, model: Any) -> Dataset:
             raise DataError(
                 f"{path}: the column of tags, {tag}, holds nothing but {NO_VALUE!r}: there is nothing to learn."
             )
-        features = _text_features(path, getattr(args, "features", None), 1)
+        features = text_features(path, getattr(args, "features", None), 1)
         return Dataset(path, task, sentences, tags, None, "conllu", parameters={"features": features})
     names = _columns_read(path, model)
     if len(names) != 1:
@@ -403,7 +438,7 @@ def _columns_read(path: str, model: Any) -> list[str]:
     return list(names)
 
 
-def _text_features(path: str, name: str | None, width: int) -> TextFeatures:
+def text_features(path: str, name: str | None, width: int) -> TextFeatures:
     """The features that ``--features`` names, of words with so many columns."""
     from maxmargin.features import TextFeatures
 
@@ -534,6 +569,7 @@ _READERS = {
     "conllu": _read_conllu,
     "libsvm": _read_libsvm,
     "npz": _read_npz,
+    "packed": _read_packed,
     "sentences": _read_sentences,
     "svm-hmm": _read_svm_hmm,
     "trees": _read_trees,

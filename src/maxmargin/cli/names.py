@@ -47,7 +47,7 @@ SCALES = ("auto", "yes", "no")
 FEATURES = ("chunking", "tagging", "words")
 #: Formats of data files, also by other names that they have.
 FORMATS = {
-    **{name: name for name in ("arff", "conll", "conllu", "libsvm", "npz", "sentences", "svm-hmm", "trees")},
+    **{name: name for name in ("arff", "conll", "conllu", "libsvm", "npz", "packed", "sentences", "svm-hmm", "trees")},
     "svmlight": "libsvm", "svm-light": "libsvm", "svmhmm": "svm-hmm", "conll-u": "conllu",
 }  # fmt: skip
 #: Without "precomputed", which a data file has no use for.

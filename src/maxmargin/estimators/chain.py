@@ -36,6 +36,7 @@ from maxmargin.estimators.restoring import size_of
 from maxmargin.features import Vectoriser
 from maxmargin.features.text import TextFeatures
 from maxmargin.features.vectoriser import FeatureColumns, number
+from maxmargin.packed.data import PackedLabels, PackedSequences, room_for
 from maxmargin.problems import FactorGraphs, Features, chain_problem
 from maxmargin.problems.chains import chain_blocks, check_orders, stack_examples
 from maxmargin.solvers.core.result import Result, Status
@@ -243,8 +244,9 @@ class ChainSVM(StructuredPredictor):
         """
         check_parameters(self)
         check_chain_options(self)
-        given = self.prepare(X, y, sample_weight)
-        self._train(given.problem, given.features)
+        with room_for(X):
+            given = self.prepare(X, y, sample_weight)
+            self._train(given.problem, given.features)
         for name in _OPTIONAL:
             self.__dict__.pop(name, None)
         self.classes_ = given.classes
@@ -274,17 +276,25 @@ class ChainSVM(StructuredPredictor):
         known : array, optional
             The tags of all data, of which this is a shard.
         """
-        vectoriser = _vectoriser(self.features, X)
-        if vectoriser is not None and vectoriser.n_hash is None and known is not None:
+        packed = isinstance(X, PackedSequences)
+        vectoriser = X.vectoriser if isinstance(X, PackedSequences) else _vectoriser(self.features, X)
+        if vectoriser is not None and vectoriser.n_hash is None and known is not None and not packed:
             raise OptionError(
                 "Words and features by name need columns that all shards share; give features=TextFeatures(n_hash=2**20) or "
                 "Vectoriser(n_hash=2**20), whose columns do not depend on the data."
             )
-        if vectoriser is None:
+        features: Features
+        if isinstance(X, PackedSequences):
+            _check_packed(self, vectoriser)
+            features, lengths = X.features, X.lengths
+        elif vectoriser is None:
             features, lengths = _check_sequences(X)
         else:
             features, lengths = vectoriser.fit_features(X), _lengths(X)
-        place, tags = _check_tags(y, lengths)
+        if isinstance(y, PackedLabels):
+            tags, place = y.classes.tolist(), _check_packed_tags(y, lengths)
+        else:
+            place, tags = _check_tags(y, lengths)
         classes = target.distinct(tags) if known is None else known
         target.check_several(classes, "ChainSVM")
         _check_size(len(classes), features.shape[1], self.order, self.emission_order)
@@ -411,7 +421,10 @@ class ChainSVM(StructuredPredictor):
         """
         problem, found = self._predict(X)
         lengths = np.diff(problem.example_variables)
-        place, tags = _check_tags(y, lengths)
+        if isinstance(y, PackedLabels):
+            tags, place = y.classes.tolist(), _check_packed_tags(y, lengths)
+        else:
+            place, tags = _check_tags(y, lengths)
         truth = target.states_of(tags, self.classes_)[place]
         counts = np.repeat(target.score_weights(sample_weight, len(lengths), "sequence"), lengths)
         return float(np.average(found.labels == truth, weights=counts))
@@ -440,7 +453,11 @@ class ChainSVM(StructuredPredictor):
 
     def _new_problem(self, X: Sequence[Any]) -> FactorGraphs:
         vectoriser = getattr(self, "vectoriser_", None)
-        if vectoriser is not None:
+        features: Features
+        if isinstance(X, PackedSequences):
+            self._check_packed_columns(X, vectoriser)
+            features, lengths = X.features, X.lengths
+        elif vectoriser is not None:
             features, lengths = vectoriser.features(X), _lengths(X)
         elif _kind(X) is not None:
             raise DataError("X holds features by name, or words, but the model was trained on matrices.")
@@ -450,6 +467,20 @@ class ChainSVM(StructuredPredictor):
         constrained = self.forbidden_, self.forbidden_first_
         _check_possible(lengths, *constrained)
         return self._problem(prediction_rows(self, features), features, lengths, len(self.classes_), constrained)
+
+    def _check_packed_columns(self, X: PackedSequences, vectoriser: FeatureColumns | None) -> None:
+        """Refuse packed sequences whose columns are not those of training."""
+        theirs = X.vectoriser
+        if vectoriser is None and theirs is None:
+            compare_columns(self, X[0])
+            return
+        known: Any = None if vectoriser is None else getattr(vectoriser, "feature_names_", vectoriser.n_hash)
+        found: Any = None if theirs is None else getattr(theirs, "feature_names_", theirs.n_hash)
+        if not np.array_equal(known, found):
+            raise DataError(
+                "The packed sequences have other columns than those that the model was trained on: words are packed with the "
+                "vocabulary of their own text. Predict the text itself, or pack it with n_hash."
+            )
 
     def _present(self, states: NDArray[np.int32], problem: FactorGraphs) -> list[NDArray[Any]]:
         """An array of tags a sequence."""
@@ -522,6 +553,29 @@ def check_chain_options(estimator: ChainSVM) -> None:
         raise OptionError(
             f"features={estimator.features!r} is not possible; it must be a TextFeatures, a Vectoriser or None."
         )
+
+
+def _check_packed(estimator: ChainSVM, vectoriser: FeatureColumns | None) -> None:
+    """Refuse what would copy packed features, or make others of them."""
+    if estimator.emission_order:
+        raise OptionError(
+            f"emission_order={estimator.emission_order} is not possible with packed data: such features would be written out for "
+            "pairs of tags."
+        )
+    if estimator.features is not None and repr(estimator.features) != repr(vectoriser):
+        raise OptionError(
+            f"features={estimator.features!r} is not possible with this packed data, whose features were made by {vectoriser!r}."
+        )
+
+
+def _check_packed_tags(y: PackedLabels, lengths: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The states of packed tags, which must be those of sequences of these lengths."""
+    states: NDArray[np.int32] = y.states
+    if len(y) != len(lengths) or len(states) != int(lengths.sum()):
+        raise DataError(
+            f"There are {len(lengths)} sequences of {int(lengths.sum())} positions in X, but {len(y)} with {len(states)} tags in y."
+        )
+    return states
 
 
 def _check_size(n_tags: int, p: int, order: int, emission_order: int) -> None:

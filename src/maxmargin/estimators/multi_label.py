@@ -25,6 +25,7 @@ from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.inference import MapResult
+from maxmargin.packed.data import room_for
 from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
 from maxmargin.problems.conditionals import conditional_scores
 
@@ -187,8 +188,9 @@ class MultiLabelSVM(StructuredPredictor):
         self
         """
         check_parameters(self)
-        given = self.prepare(X, Y, sample_weight)
-        self._train(given.problem, given.features)
+        with room_for(X):
+            given = self.prepare(X, Y, sample_weight)
+            self._train(given.problem, given.features)
         remember_columns(self, X)
         self.classes_ = given.classes
         self.__dict__.update(given.attributes)
@@ -327,7 +329,7 @@ class MultiLabelSVM(StructuredPredictor):
         if target.is_empty(X):
             return np.empty((0, len(self.classes_)))
         problem, found = self._predict(X)
-        given = conditional_scores(problem, problem.scores(self._flat_weights()), found.labels).reshape(-1, 2)
+        given = conditional_scores(problem, problem.scores(self._flat_weights(problem)), found.labels).reshape(-1, 2)
         return np.asarray(given[:, 1] - given[:, 0]).reshape(-1, len(self.classes_))
 
     def _present_marginals(self, marginals: NDArray[np.float64], problem: FactorGraphs) -> NDArray[np.float64]:

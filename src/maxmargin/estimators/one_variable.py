@@ -24,6 +24,7 @@ from maxmargin.estimators.given_features import check_features, compare_columns,
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.measures import MeasureProblem
+from maxmargin.packed.data import room_for
 from maxmargin.problems import FactorGraphs
 
 
@@ -79,8 +80,9 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         self
         """
         check_parameters(self)
-        given = self.prepare(X, y, sample_weight)
-        self._train(given.problem, given.features)
+        with room_for(X):
+            given = self.prepare(X, y, sample_weight)
+            self._train(given.problem, given.features)
         remember_columns(self, X)
         self.classes_ = given.classes
         self._name_weights()
@@ -159,7 +161,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
             How much each example counts.
         """
         check_is_fitted(self)
-        states = target.states_of(target.column(y, type(self).__name__), self.classes_)
+        states = target.states_of_column(y, self.classes_, type(self).__name__)
         predicted = target.states_of(self.predict(X).tolist(), self.classes_)
         _check_lengths(len(predicted), len(states))
         weight = target.score_weights(sample_weight, len(states), "example")

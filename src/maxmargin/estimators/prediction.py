@@ -94,7 +94,7 @@ class StructuredPredictor(StructuredEstimator):
                 )
         else:
             engine = self._engine(problem)[0]
-        found = batches.predict_marginals(problem, self._flat_weights(), engine, temperature, self.n_jobs)
+        found = batches.predict_marginals(problem, self._flat_weights(problem), engine, temperature, self.n_jobs)
         return self._present_marginals(found.variables, problem)
 
     def predict_top_k(self, X: Any, k: int) -> tuple[list[list[Any]], list[NDArray[np.float64]]]:
@@ -115,7 +115,7 @@ class StructuredPredictor(StructuredEstimator):
         if target.is_empty(X):
             return [], []
         problem = self._new_problem(X)
-        found = top_k(problem, problem.scores(self._flat_weights()), k)
+        found = top_k(problem, problem.scores(self._flat_weights(problem)), k)
         ranked = [self._present(np.maximum(row, 0), problem) for row in found.labels]
         count = (found.values > -np.inf).sum(axis=1)
         labels = [[ranked[r][m] for r in range(n)] for m, n in enumerate(count)]
@@ -135,14 +135,15 @@ class StructuredPredictor(StructuredEstimator):
     def _predict(self, X: Any) -> tuple[FactorGraphs, MapResult]:
         check_is_fitted(self)
         problem = self._new_problem(X)
-        return problem, predict(problem, self._flat_weights(), self._engine(problem)[0], self.n_jobs)
+        return problem, predict(problem, self._flat_weights(problem), self._engine(problem)[0], self.n_jobs)
 
     def _present_found(self, found: MapResult, problem: FactorGraphs) -> Any:
         """Labels as the user knows them."""
         return self._present(found.labels, problem)
 
-    def _flat_weights(self) -> NDArray[np.float64]:
-        return prediction_weights(self)
+    def _flat_weights(self, problem: FactorGraphs) -> NDArray[np.float64]:
+        """The weights for the rows of a problem to predict."""
+        return prediction_weights(self, problem.variable_features)
 
     def _new_problem(self, X: Any) -> FactorGraphs:
         """The problem of inputs to predict, compared with those of training."""
