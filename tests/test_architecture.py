@@ -18,10 +18,12 @@ ROOT = Path(maxmargin.__file__).parent
 #: From the bottom up; rooms of one layer do not know each other.
 LAYERS = [
     ("errors", "signals"),
+    ("scratch",),
     ("jit", "sparse"),
     ("parallel",),
     ("formats", "problems"),
     ("devices", "features", "inference"),
+    ("packed",),
     ("solvers.core", "solvers.planes"),
     ("solvers.oracles",),
     ("solvers.frank_wolfe", "solvers.soft", "solvers.cutting_planes", "solvers.marginals", "solvers.online"),

@@ -61,7 +61,7 @@ _FORMATS = {
 #: What DATA is, for ``--help``.
 DATA_HELP = (
     ".arff, .svm, .libsvm, .txt, .dat, .hmm, .conll, .conllu, .csv, .tsv, .parquet, .jsonl, .json, .mrg, .ptb, .brackets, .zip or "
-    ".npz file, or a folder of images; - is the standard input"
+    ".npz file, a packed folder, or a folder of images; - is the standard input"
 )
 #: What files are called in sentences about how they were recognised.
 _TITLES = {"libsvm": "SVM-light's and LIBSVM's text", "svm-hmm": "SVM-hmm's text"}
@@ -153,10 +153,10 @@ def read_data(path: str, args: argparse.Namespace, model: Any = None) -> Dataset
     from maxmargin.formats.compression import keeping
 
     with keeping(path):
-        kind, recognised = (args.format, "") if args.format is not None else _recognise(path, _asked(args, model))
+        kind, recognised = kind_of(path, args, model)
         _check_options(path, kind, args, model)
         try:
-            if kind not in _WORDS and hasattr(model, "vectoriser_"):
+            if kind not in (*_WORDS, "packed") and hasattr(model, "vectoriser_"):
                 raise DataError(f"{path} holds numbers, but the model was trained on words or named features.")
             return _reader(kind)(path, args, model)
         except DataError as error:
@@ -170,6 +170,13 @@ def _reader(kind: str) -> Callable[[str, argparse.Namespace, Any], Dataset]:
     module = importlib.import_module(f"maxmargin.cli.readers.{kind.replace('-', '_')}")
     read: Callable[[str, argparse.Namespace, Any], Dataset] = module.read
     return read
+
+
+def kind_of(path: str, args: argparse.Namespace, model: Any = None) -> tuple[str, str]:
+    """The format of a file or folder, and a sentence for errors if its content decided."""
+    if args.format is not None:
+        return args.format, ""
+    return _recognise(path, _asked(args, model))
 
 
 def _asked(args: argparse.Namespace, model: Any) -> str | None:
@@ -197,6 +204,8 @@ def _recognise(path: str, task: str | None) -> tuple[str, str]:
         )
     if os.path.isdir(os.path.join(path, "images")):
         return "images", ""
+    if os.path.isdir(path):
+        return "packed", ""
     ending = _ending(path)
     kind = _FORMATS.get(ending, "")
     if kind not in ("", "libsvm"):
@@ -216,7 +225,7 @@ def _recognise(path: str, task: str | None) -> tuple[str, str]:
             ".libsvm, .txt or .dat (LIBSVM), .hmm (SVM-hmm), .conll (words in columns), .conllu (CoNLL-U), .mrg, .ptb or .brackets "
             "(trees), possibly with .gz, .xz or .bz2 after it, "
             ".csv, .tsv or .parquet (tables), .jsonl or .json (tokens, texts), .zip (trees), .npz (graphs, sequences, rows), a "
-            "folder of images, or --format."
+            "packed folder, a folder of images, or --format."
         )
     return kind, ""
 

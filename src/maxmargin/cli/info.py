@@ -9,9 +9,10 @@ from typing import Any
 
 from maxmargin.cli.exits import DONE, print_json
 
-SUMMARY = "describe a model file, or this installation"
+SUMMARY = "describe a model file, a packed folder, or this installation"
 DESCRIPTION = (
-    "With MODEL: its task, certificate, sizes, labels and strongest weights. Without: versions, kernel cache, cores."
+    "With MODEL: its task, certificate, sizes, labels and strongest weights. With a packed folder: what it holds, and whether "
+    "its checksums are right. Without: versions, kernel cache, cores."
 )
 _PACKAGES = ("maxmargin", "numpy", "scipy", "numba", "scikit-learn", "rich", "matplotlib")
 _STRONGEST = 5
@@ -19,13 +20,16 @@ _STRONGEST = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="model file, from 'maxmargin train -o'")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="model file, or packed folder")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     """Look, and print."""
-    found = _installation() if args.model is None else _model(args.model)
+    if args.model is None:
+        found = _installation()
+    else:
+        found = _folder(args.model) if os.path.isdir(args.model) else _model(args.model)
     if args.json:
         print_json(found)
         return DONE
@@ -58,6 +62,24 @@ def _path_table(path: list[dict[str, Any]]) -> list[str]:
     rows = [head, *(["-" if value is None else _text(value, 3) for value in one.values()] for one in path)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def _folder(path: str) -> dict[str, Any]:
+    """What a packed folder holds, after a look at all of it."""
+    from maxmargin.packed import read_packed
+
+    data = read_packed(path, verify=True)
+    folder = data.X.folder
+    return {
+        "folder": path,
+        "task": data.task,
+        "examples": len(data.X),
+        "rows": folder.size("n_rows", 1),
+        "features": folder.size("n_features", 1),
+        "labels": data.y.classes.tolist(),
+        "arrays": {name: f"{one.dtype} {list(one.shape)}, {one.nbytes} bytes" for name, one in folder.arrays.items()},
+        "checksums": "all as they were written",
+    }
 
 
 def _installation() -> dict[str, Any]:

@@ -18,7 +18,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 
-from maxmargin.cli import bench, compile_ahead, evaluate, info, predict, reproduce, train
+from maxmargin.cli import bench, compile_ahead, evaluate, info, pack, predict, reproduce, train
 from maxmargin.cli.exits import (
     BAD_DATA,
     CANNOT_WRITE,
@@ -39,6 +39,7 @@ _COMMANDS = {
     "predict": predict,
     "evaluate": evaluate,
     "info": info,
+    "pack": pack,
     "compile": compile_ahead,
     "reproduce": reproduce,
     "bench": bench,

@@ -89,6 +89,8 @@ def _compare(model: Any, data: Dataset) -> tuple[dict[str, float], ChunkScores |
         return parsing_metrics(targets, [trees[0] if trees else None for trees, _ in model._parse(data.inputs)]), None
     problem, found = model._predict(data.inputs)
     chunks = None
+    if data.format == "packed" and data.task == "chain":
+        targets = [row.tolist() for row in targets]
     if data.task == "multi-label":
         predicted = found.labels.reshape(-1, len(model.classes_)) == 1
         truth = np.asarray(targets) == 1

@@ -50,7 +50,7 @@ FORMATS = {
     **{
         name: name
         for name in (
-            "arff", "conll", "conllu", "images", "json", "libsvm", "npz", "sentences", "svm-hmm", "table", "trees"
+            "arff", "conll", "conllu", "images", "json", "libsvm", "npz", "packed", "sentences", "svm-hmm", "table", "trees"
         )
     },
     "csv": "table", "tsv": "table", "parquet": "table", "jsonl": "json", "spacy": "json",

@@ -40,6 +40,7 @@ from maxmargin.estimators.stopping import Watch
 from maxmargin.features import Vectoriser
 from maxmargin.features.text import TextFeatures
 from maxmargin.features.vectoriser import FeatureColumns, number
+from maxmargin.packed.data import PackedLabels, PackedSequences, room_for
 from maxmargin.problems import FactorGraphs, Features, chain_problem
 from maxmargin.problems.chains import chain_blocks, check_orders, stack_examples
 from maxmargin.solvers.core.result import Result, Status
@@ -271,8 +272,6 @@ class ChainSVM(OnlineMixin, StructuredPredictor):
         """
         self._check_parameters()
         watch = Watch(self, (X, y), eval_set, eval_metric, patience, callbacks)
-        given = self.prepare(X, y, sample_weight)
-        vectoriser = given.attributes.pop("vectoriser_")
 
         def finish(model: Any) -> None:
             for name in _OPTIONAL:
@@ -285,7 +284,10 @@ class ChainSVM(OnlineMixin, StructuredPredictor):
                 model._keep_vectoriser(vectoriser)
             model._name_weights()
 
-        self._fit(given.problem, given.features, finish, watch)
+        with room_for(X):
+            given = self.prepare(X, y, sample_weight)
+            vectoriser = given.attributes.pop("vectoriser_")
+            self._fit(given.problem, given.features, finish, watch)
         note_unknown(self, given.features.shape[0] - len(given.problem.labels))
         return self
 
@@ -306,13 +308,18 @@ class ChainSVM(OnlineMixin, StructuredPredictor):
         known : array, optional
             The tags of all data, of which this is a shard.
         """
-        vectoriser = _vectoriser(self.features, X)
-        if vectoriser is not None and vectoriser.n_hash is None and known is not None:
+        packed = isinstance(X, PackedSequences)
+        vectoriser = X.vectoriser if isinstance(X, PackedSequences) else _vectoriser(self.features, X)
+        if vectoriser is not None and vectoriser.n_hash is None and known is not None and not packed:
             raise OptionError(
                 "Words and features by name need columns that all shards share; give features=TextFeatures(n_hash=2**20) or "
                 "Vectoriser(n_hash=2**20), whose columns do not depend on the data."
             )
-        if vectoriser is None:
+        features: Features
+        if isinstance(X, PackedSequences):
+            _check_packed(self, vectoriser)
+            features, lengths = X.features, X.lengths
+        elif vectoriser is None:
             features, lengths = _check_sequences(X)
         else:
             features, lengths = vectoriser.fit_features(X), _lengths(X)
@@ -443,9 +450,8 @@ class ChainSVM(OnlineMixin, StructuredPredictor):
         """The states of the tags of sequences, -1 for a tag that was not seen in training; and which tags are known."""
         place, tags = _check_tags(y, lengths)
         known = known_positions(place, tags)
-        return np.asarray(target.states_of(tags, self.classes_)[place]), np.ones(
-            len(place), bool
-        ) if known is None else known
+        states: NDArray[np.int32] = target.states_of(tags, self.classes_)[place]
+        return states, np.ones(len(place), bool) if known is None else known
 
     def _truth(self, y: Any, sure: Sure) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         return self._states_of(y, sure.sizes)
@@ -478,7 +484,11 @@ class ChainSVM(OnlineMixin, StructuredPredictor):
 
     def _new_problem(self, X: Sequence[Any]) -> FactorGraphs:
         vectoriser = getattr(self, "vectoriser_", None)
-        if vectoriser is not None:
+        features: Features
+        if isinstance(X, PackedSequences):
+            self._check_packed_columns(X, vectoriser)
+            features, lengths = X.features, X.lengths
+        elif vectoriser is not None:
             features, lengths = vectoriser.features(X), _lengths(X)
         elif _kind(X) is not None:
             raise DataError("X holds features by name, or words, but the model was trained on matrices.")
@@ -488,6 +498,20 @@ class ChainSVM(OnlineMixin, StructuredPredictor):
         constrained = self.forbidden_, self.forbidden_first_
         _check_possible(lengths, *constrained)
         return self._problem(prediction_rows(self, features), features, lengths, len(self.classes_), constrained)
+
+    def _check_packed_columns(self, X: PackedSequences, vectoriser: FeatureColumns | None) -> None:
+        """Refuse packed sequences whose columns are not those of training."""
+        theirs = X.vectoriser
+        if vectoriser is None and theirs is None:
+            compare_columns(self, X[0])
+            return
+        known: Any = None if vectoriser is None else getattr(vectoriser, "feature_names_", vectoriser.n_hash)
+        found: Any = None if theirs is None else getattr(theirs, "feature_names_", theirs.n_hash)
+        if not np.array_equal(known, found):
+            raise DataError(
+                "The packed sequences have other columns than those that the model was trained on: words are packed with the "
+                "vocabulary of their own text. Predict the text itself, or pack it with n_hash."
+            )
 
     def _present(self, states: NDArray[np.int32], problem: FactorGraphs) -> list[NDArray[Any]]:
         """An array of tags a sequence."""
@@ -561,6 +585,19 @@ def check_chain_options(estimator: ChainSVM) -> None:
     if not (estimator.features is None or isinstance(estimator.features, FeatureColumns)):
         raise OptionError(
             f"features={estimator.features!r} is not possible; it must be a TextFeatures, a Vectoriser or None."
+        )
+
+
+def _check_packed(estimator: ChainSVM, vectoriser: FeatureColumns | None) -> None:
+    """Refuse what would copy packed features, or make others of them."""
+    if estimator.emission_order:
+        raise OptionError(
+            f"emission_order={estimator.emission_order} is not possible with packed data: such features would be written out for "
+            "pairs of tags."
+        )
+    if estimator.features is not None and repr(estimator.features) != repr(vectoriser):
+        raise OptionError(
+            f"features={estimator.features!r} is not possible with this packed data, whose features were made by {vectoriser!r}."
         )
 
 
@@ -638,8 +675,20 @@ def _check_sequences(X: Any) -> tuple[Features, NDArray[np.int64]]:
     return features, lengths
 
 
+def _check_packed_tags(y: PackedLabels, lengths: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The states of packed tags, which must be those of sequences of these lengths."""
+    states: NDArray[np.int32] = y.states
+    if len(y) != len(lengths) or len(states) != int(lengths.sum()):
+        raise DataError(
+            f"There are {len(lengths)} sequences of {int(lengths.sum())} positions in X, but {len(y)} with {len(states)} tags in y."
+        )
+    return states
+
+
 def _check_tags(y: Any, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int32], list[Any]]:
     """The tags in the order in which they appear, and for each position, one sequence after the other, the place of its own."""
+    if isinstance(y, PackedLabels):
+        return _check_packed_tags(y, lengths), y.classes.tolist()
     if y is None:
         raise DataError("ChainSVM requires y to be passed, but the target y is None.")
     if isinstance(y, str) or not hasattr(y, "__len__"):

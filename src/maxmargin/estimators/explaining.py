@@ -178,7 +178,9 @@ class Explainable:
         model: Any = self
         problem: FactorGraphs = model._new_problem(one_example(model, x))
         weights = np.ascontiguousarray(
-            model._flat_weights() if hasattr(model, "_flat_weights") else prediction_weights(model)
+            model._flat_weights(problem)
+            if hasattr(model, "_flat_weights")
+            else prediction_weights(model, problem.variable_features)
         )
         engine, reason = model._engine(problem)
         found = predict(problem, weights, engine, model.n_jobs)

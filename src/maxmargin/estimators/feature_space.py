@@ -33,6 +33,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 from maxmargin.errors import DataError
 from maxmargin.estimators.basis import BasisFeatures, cluster_centres, coordinates, greedy_rows, nearest_rows
+from maxmargin.packed.rows import PackedFeatures, StoredRows
 from maxmargin.problems.columns import OrderedFeatures, worth_ordering
 from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures, check_semidefinite
 from maxmargin.solvers import SOLVERS
@@ -88,6 +89,8 @@ def training_rows(estimator: Any, features: Features, blocks: bool | None = None
         Whether sparse columns may stand in the order of their use (problems/columns.py).
     """
     if is_linear(estimator):
+        if isinstance(features, PackedFeatures) and estimator.fit_intercept:
+            return features.with_constant()
         if ordered and worth_ordering(features):
             return OrderedFeatures(features, constant=bool(estimator.fit_intercept))
         return features.with_constant() if estimator.fit_intercept else features
@@ -233,22 +236,32 @@ def name_blocks(estimator: Any, n_blocks: int) -> NDArray[np.float64]:
 def prediction_rows(estimator: Any, features: Features) -> Features:
     """The rows that a problem to predict sees; `prediction_weights` has the weights that go with them."""
     if is_linear(estimator):
-        return features.with_constant() if estimator.fit_intercept else features
+        constant = estimator.fit_intercept or isinstance(features, PackedFeatures)
+        return features.with_constant() if constant else features
     return Features(block_scores(estimator, features), f"the scores by the kernel {_name(estimator)}")
 
 
-def prediction_weights(estimator: Any) -> NDArray[np.float64]:
-    """The flat weights for `prediction_rows`."""
+def prediction_weights(estimator: Any, rows: Features) -> NDArray[np.float64]:
+    """The flat weights for `prediction_rows`, which are `rows`."""
     weights = np.ascontiguousarray(estimator.result_.weights, np.float64)
-    if is_linear(estimator):
-        return weights
     n_blocks = len(estimator.intercept_)
+    if is_linear(estimator):
+        if isinstance(rows, StoredRows):
+            # Their columns are in another order, and the constant is always among them.
+            return rows.inside(weights, n_blocks, bool(estimator.fit_intercept))
+        return weights
     width = block_width(estimator, estimator.n_features_in_)
     return np.concatenate([np.eye(n_blocks).ravel(), weights[n_blocks * width :]])
 
 
 def block_scores(estimator: Any, features: Features) -> NDArray[np.float64]:
     """Score of each row under each block, (n, blocks)."""
+    if is_linear(estimator) and isinstance(features, PackedFeatures):
+        rows = features.stored
+        scores = np.empty((features.shape[0], len(estimator.intercept_)))
+        for first, last in rows.ranges():
+            scores[first:last] = rows.plain(slice(first, last)) @ estimator.coef_.T + estimator.intercept_
+        return scores
     if is_linear(estimator):
         return np.asarray(features.matrix() @ estimator.coef_.T + estimator.intercept_)
     if is_low_rank(estimator):

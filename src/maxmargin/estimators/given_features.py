@@ -11,11 +11,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from maxmargin.errors import DataError, WrongTypeError
 from maxmargin.estimators.parameters import is_real
+from maxmargin.packed.data import PackedRows
 from maxmargin.problems import Features
 
 
 def check_features(X: Any, name: str = "X") -> Features:
     """Features with at least one row and one column, or a sentence."""
+    if isinstance(X, PackedRows):
+        return X.features
     dtype = getattr(X, "dtype", None)
     if getattr(dtype, "kind", "") == "c":
         raise DataError(f"Complex data not supported: {name} has dtype {dtype}; expected real numbers.")

@@ -411,9 +411,9 @@ class GraphSVM(StructuredPredictor):
         options = self._weight_options() | {"edge_features": edge_rows}
         return graph_problem(parts, None, len(self.classes_), node_features=rows, **options)
 
-    def _flat_weights(self) -> NDArray[np.float64]:
+    def _flat_weights(self, problem: FactorGraphs) -> NDArray[np.float64]:
         """With a kernel on edges, their scores are the features, and each has the weight 1 for its own block."""
-        weights = super()._flat_weights()
+        weights = super()._flat_weights(problem)
         if self._edges is None:
             return weights
         n_blocks = len(self._edges.intercept_)

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import DataConversionWarning
 
 from maxmargin.errors import DataError, OptionError, did_you_mean
+from maxmargin.packed.data import PackedLabels
 from maxmargin.problems.factor_graphs import as_weights
 from maxmargin.sparse import checked_csr
 
@@ -61,6 +62,8 @@ def as_vector(labels: Sequence[Any]) -> NDArray[Any]:
 
 def is_lists(Y: Any) -> bool:
     """Whether Y is a collection of labels per example rather than an array of zeros and ones."""
+    if isinstance(Y, PackedLabels):
+        return False
     # A Series of collections is an array of objects, too.
     if getattr(Y, "ndim", 0) == 1 and getattr(getattr(Y, "dtype", None), "kind", "") == "O":
         Y = list(Y)
@@ -127,9 +130,10 @@ def without_unseen(Y: Any, classes: NDArray[Any]) -> tuple[list[Any], NDArray[np
 
 def encode_array(Y: Any) -> tuple[NDArray[np.int8], NDArray[Any]]:
     """Zeros and ones of an array, sparse matrix or data frame, and the classes: column names, or column numbers."""
+    if isinstance(Y, PackedLabels) and Y.ndim == 2:
+        return Y.states, Y.classes
     names = getattr(Y, "columns", None)
-    sparse = sp.issparse(Y)
-    if sparse:
+    if sp.issparse(Y):
         values = np.asarray(checked_csr(Y, "Y").toarray())
     else:
         try:
@@ -204,6 +208,8 @@ def column(y: Any, name: str) -> list[Any]:
 
 def classes_and_states(y: Any, name: str) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """The classes of a classifier's target, and the state of each of its labels; `name` is who asks for it."""
+    if isinstance(y, PackedLabels) and y.ndim == 1:
+        return y.classes, y.states
     if isinstance(y, np.ndarray) and y.ndim == 1 and len(y) and y.dtype.kind in "bi":
         # Whole numbers need not be looked at one by one.
         low, high = int(y.min()), int(y.max())
@@ -217,6 +223,13 @@ def classes_and_states(y: Any, name: str) -> tuple[NDArray[Any], NDArray[np.int3
     values = column(y, name)
     classes = distinct(values)
     return classes, states_of(values, classes)
+
+
+def states_of_column(y: Any, classes: NDArray[Any], name: str) -> NDArray[np.int32]:
+    """State of each label of a classifier's target among these classes, -1 if it is none of them; `name` is who asks."""
+    if isinstance(y, PackedLabels) and y.ndim == 1:
+        return np.asarray(states_of(y.classes.tolist(), classes)[y.states])
+    return states_of(column(y, name), classes)
 
 
 def states_of(values: Iterable[Any], classes: NDArray[Any]) -> NDArray[np.int32]:

@@ -17,7 +17,7 @@ from maxmargin.estimators.multi_class import MultiClassSVM
 from maxmargin.estimators.multi_label import MultiLabelSVM
 from maxmargin.estimators.parser import ParserSVM
 from maxmargin.estimators.ranking import RankingSVM
-from maxmargin.estimators.restoring import vectoriser_of
+from maxmargin.features.saved import vectoriser_of
 from maxmargin.formats.model_file import read_model
 from maxmargin.inference import ENGINES
 from maxmargin.solvers import SOLVERS

@@ -30,6 +30,7 @@ from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.signs import with_signs
 from maxmargin.estimators.stopping import Watch
 from maxmargin.inference import MapResult
+from maxmargin.packed.data import room_for
 from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
 from maxmargin.problems.conditionals import conditional_scores
 
@@ -219,7 +220,6 @@ class MultiLabelSVM(OnlineMixin, StructuredPredictor):
         """
         check_parameters(self)
         watch = Watch(self, (X, Y), eval_set, eval_metric, patience, callbacks)
-        given = self.prepare(X, Y, sample_weight)
 
         def finish(model: Any) -> None:
             remember_columns(model, X)
@@ -227,7 +227,9 @@ class MultiLabelSVM(OnlineMixin, StructuredPredictor):
             vars(model).update(given.attributes)
             model._name_weights()
 
-        self._fit(given.problem, given.features, finish, watch)
+        with room_for(X):
+            given = self.prepare(X, Y, sample_weight)
+            self._fit(given.problem, given.features, finish, watch)
         note_unknown(self, len(given.classes) * given.features.shape[0] - len(given.problem.labels))
         return self
 
@@ -390,7 +392,7 @@ class MultiLabelSVM(OnlineMixin, StructuredPredictor):
         if target.is_empty(X):
             return np.empty((0, len(self.classes_)))
         problem, found = self._predict(X)
-        given = conditional_scores(problem, problem.scores(self._flat_weights()), found.labels).reshape(-1, 2)
+        given = conditional_scores(problem, problem.scores(self._flat_weights(problem)), found.labels).reshape(-1, 2)
         return np.asarray(given[:, 1] - given[:, 0]).reshape(-1, len(self.classes_))
 
     def _present_marginals(self, marginals: NDArray[np.float64], problem: FactorGraphs) -> NDArray[np.float64]:

@@ -30,6 +30,7 @@ from maxmargin.estimators.signs import with_signs
 from maxmargin.estimators.stopping import Watch
 from maxmargin.inference.contract import check_count
 from maxmargin.measures import MeasureProblem
+from maxmargin.packed.data import room_for
 from maxmargin.problems import FactorGraphs, binary_problem, multi_class_problem
 
 
@@ -105,14 +106,15 @@ class OneVariableClassifier(ClassifierMixin, Explainable, ConfidenceMixin, Onlin
         """
         check_parameters(self)
         watch = Watch(self, (X, y), eval_set, eval_metric, patience, callbacks)
-        given = self.prepare(X, y, sample_weight)
 
         def finish(model: Any) -> None:
             remember_columns(model, X)
             model.classes_ = given.classes
             model._name_weights()
 
-        self._fit(given.problem, given.features, finish, watch)
+        with room_for(X):
+            given = self.prepare(X, y, sample_weight)
+            self._fit(given.problem, given.features, finish, watch)
         return self
 
     def prepare(
@@ -205,7 +207,7 @@ class OneVariableClassifier(ClassifierMixin, Explainable, ConfidenceMixin, Onlin
             How much each example counts.
         """
         check_is_fitted(self)
-        states = target.states_of(target.column(y, type(self).__name__), self.classes_)
+        states = target.states_of_column(y, self.classes_, type(self).__name__)
         predicted = target.states_of(self.predict(X).tolist(), self.classes_)
         _check_lengths(len(predicted), len(states))
         weight = target.score_weights(sample_weight, len(states), "example")

@@ -99,7 +99,7 @@ class StructuredPredictor(Explainable, ConfidenceMixin, StructuredEstimator):
             return self._nothing()
         problem = self._new_problem(X)
         found = batches.predict_marginals(
-            problem, self._flat_weights(), self._marginaliser(problem), temperature, self.n_jobs
+            problem, self._flat_weights(problem), self._marginaliser(problem), temperature, self.n_jobs
         )
         return self._present_marginals(found.variables, problem)
 
@@ -152,7 +152,7 @@ class StructuredPredictor(Explainable, ConfidenceMixin, StructuredEstimator):
         return chosen
 
     def _top_k(self, problem: FactorGraphs, k: int) -> TopK:
-        scores = problem.scores(self._flat_weights())
+        scores = problem.scores(self._flat_weights(problem))
         if problem.is_forest and not problem.has_structured:
             return top_k(problem, scores, k)
         asked = None if isinstance(self.inference, str) and self.inference == "auto" else engine(self.inference)
@@ -178,7 +178,7 @@ class StructuredPredictor(Explainable, ConfidenceMixin, StructuredEstimator):
                 "The probability of a whole labeling is known only where inference is exact, and no exact engine is cheap on these "
                 'graphs; confidence="probability" has that of each label.'
             )
-        found = batches.predict_marginals(problem, self._flat_weights(), asked, self.temperature_, self.n_jobs)
+        found = batches.predict_marginals(problem, self._flat_weights(problem), asked, self.temperature_, self.n_jobs)
         if confidence == "joint":
             values = np.exp(np.minimum((best.values - found.log_partition) / self.temperature_, 0.0))
         else:
@@ -191,14 +191,15 @@ class StructuredPredictor(Explainable, ConfidenceMixin, StructuredEstimator):
     def _predict(self, X: Any) -> tuple[FactorGraphs, MapResult]:
         check_is_fitted(self)
         problem = self._new_problem(X)
-        return problem, predict(problem, self._flat_weights(), self._engine(problem)[0], self.n_jobs)
+        return problem, predict(problem, self._flat_weights(problem), self._engine(problem)[0], self.n_jobs)
 
     def _present_found(self, found: MapResult, problem: FactorGraphs) -> Any:
         """Labels as the user knows them."""
         return self._present(found.labels, problem)
 
-    def _flat_weights(self) -> NDArray[np.float64]:
-        return prediction_weights(self)
+    def _flat_weights(self, problem: FactorGraphs) -> NDArray[np.float64]:
+        """The weights for the rows of a problem to predict."""
+        return prediction_weights(self, problem.variable_features)
 
     def _new_problem(self, X: Any) -> FactorGraphs:
         """The problem of inputs to predict, compared with those of training."""

@@ -12,8 +12,8 @@ from sklearn.base import clone
 from maxmargin.errors import ModelFileError
 from maxmargin.estimators.feature_space import block_width, is_linear, is_low_rank
 from maxmargin.estimators.labels import as_vector
-from maxmargin.estimators.saving import COLUMN, VECTORISERS
-from maxmargin.features.vectoriser import FeatureColumns
+from maxmargin.estimators.saving import COLUMN
+from maxmargin.features.saved import restore_vectoriser
 from maxmargin.problems import Features
 from maxmargin.solvers.core.result import CERTIFICATES, Result, Status
 
@@ -47,7 +47,7 @@ def _restore_parts(estimator: Any, header: dict[str, Any], arrays: dict[str, NDA
         else:
             estimator._feature_names = names
     if header.get("vectoriser") is not None:
-        estimator._keep_vectoriser(_restore_vectoriser(header["vectoriser"], arrays, p))
+        estimator._keep_vectoriser(restore_vectoriser(header["vectoriser"], arrays, p))
     estimator.inference_ = str(header["inference"])
     estimator.temperature_ = float(header["temperature"])
     if not 0.0 < estimator.temperature_ < np.inf:
@@ -119,32 +119,6 @@ def _restore_vectors(estimator: Any, gamma: Any, arrays: dict[str, NDArray[Any]]
     # An array stays one, however many zeros it holds: predictions are the same to the last bit.
     setattr(estimator, f"{name}_", checked.matrix() if sp.issparse(vectors) else vectors)
     estimator.gamma_ = gamma
-
-
-def vectoriser_of(saved: dict[str, Any]) -> FeatureColumns:
-    """What makes features, by its name and options."""
-    if saved["name"] not in VECTORISERS:
-        raise ModelFileError(
-            f"it names the vectoriser {saved['name']!r}, and this version knows {', '.join(VECTORISERS)}."
-        )
-    made = VECTORISERS[saved["name"]](**saved["options"])
-    made.check_options()
-    return made
-
-
-def _restore_vectoriser(saved: dict[str, Any], arrays: dict[str, NDArray[Any]], p: int) -> FeatureColumns:
-    vectoriser, names = vectoriser_of(saved), None
-    if vectoriser.n_hash is None:
-        text = arrays["names_text"].astype(np.uint8, casting="safe").tobytes().decode("utf-8", "surrogatepass")
-        length = arrays["names_length"].astype(np.int64, casting="safe")
-        ends = np.cumsum(length)
-        if length.min(initial=0) < 0 or length.sum() != len(text):
-            raise ModelFileError("the lengths of its feature names do not fit their text.")
-        names = [text[end - n : end] for n, end in zip(length.tolist(), ends.tolist(), strict=True)]
-    vectoriser.set_columns(names)
-    if vectoriser.n_features_ != p or (names is not None and len(set(names)) != p):
-        raise ModelFileError(f"its vectoriser has {vectoriser.n_features_} columns, not {p} that differ.")
-    return vectoriser
 
 
 def _classes(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:

@@ -42,15 +42,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.errors import OptionError
 from maxmargin.estimators.feature_space import is_linear, is_low_rank
-from maxmargin.features import TextFeatures, Vectoriser
+from maxmargin.features.saved import VECTORISERS, name_arrays
 from maxmargin.features.vectoriser import FeatureColumns
 from maxmargin.formats.model_file import write_model
 from maxmargin.inference import ENGINES
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.core.result import Result
 
-#: What makes features, by its name in model files.
-VECTORISERS: dict[str, type[FeatureColumns]] = {"vectoriser": Vectoriser, "text": TextFeatures}
 #: How the names of the history's columns begin.
 COLUMN = "history_"
 
@@ -101,7 +99,7 @@ def structured_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, NDArray[
         arrays["classes"] = classes
     if hasattr(estimator, "vectoriser_"):
         header["vectoriser"] = _plain("vectoriser", estimator.vectoriser_)
-        arrays |= _name_arrays(getattr(estimator.vectoriser_, "feature_names_", None))
+        arrays |= name_arrays(getattr(estimator.vectoriser_, "feature_names_", None))
     more = estimator._task_parts()
     header |= more[0]
     arrays |= more[1]
@@ -134,17 +132,6 @@ def _vector_arrays(estimator: Any, kind: str) -> dict[str, NDArray[Any]]:
     if not sp.issparse(vectors):
         return {f"{kind}_vectors": vectors}
     return {f"{kind}_{name}": getattr(vectors, name) for name in ("data", "indices", "indptr")}
-
-
-def _name_arrays(names: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
-    """Names of many columns: their characters in UTF-8, one name after another, and how many each has."""
-    if names is None:
-        return {}
-    text = "".join(names.tolist()).encode("utf-8", "surrogatepass")
-    return {
-        "names_text": np.frombuffer(text, np.uint8),
-        "names_length": np.array(list(map(len, names)), np.int64),
-    }
 
 
 def _plain(name: str, value: Any) -> Any:

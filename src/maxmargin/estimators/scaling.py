@@ -22,16 +22,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from maxmargin import scratch
 from maxmargin.problems import Features
+from maxmargin.problems.features import FeatureArrays, column_moments, compressed, squared_norms
 
 #: Factors between columns above which "auto" divides: spans of dense columns, largest values in CSR; and the mean over the standard
 #: deviation above which it centres.
 _SPANS, _LARGEST, _MEANS = 30.0, 1000.0, 3.0
 #: A column whose standard deviation is this share of its mean or less does not vary but for rounding.
 _CONSTANT = 1e-12
+#: Numbers that are divided at a time.
+_PIECE = 1 << 20
 
 
 class ScaledFeatures(Features):
@@ -39,6 +42,21 @@ class ScaledFeatures(Features):
 
     shift: NDArray[np.float64]
     factor: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls, features: Features, arrays: FeatureArrays, shift: NDArray[np.float64], factor: NDArray[np.float64]
+    ) -> ScaledFeatures:
+        """Features with these arrays in the place of their own."""
+        made = cls.__new__(cls)
+        made.name, made.shape, made.arrays, made.shift, made.factor = (
+            features.name,
+            features.shape,
+            arrays,
+            shift,
+            factor,
+        )
+        return made
 
     def describe(self) -> str:
         """What was done, for a result."""
@@ -81,14 +99,9 @@ def scale_columns(features: Features, constant: bool, always: bool) -> ScaledFea
         if not varies.any() or not (always or _ratio(largest[varies]) > _LARGEST):
             return None
         factor: NDArray[np.float64] = np.where(varies, largest, 1.0)
-        rows = features.matrix()
-        made = ScaledFeatures(sp.csr_array(rows @ sp.diags_array(1.0 / factor)).astype(rows.dtype), features.name)
-        made.shift, made.factor = np.zeros(len(factor)), factor
-        return made
+        return _divided(features, factor)
     matrix: Any = features.matrix()
-    low, high = matrix.min(axis=0).astype(np.float64), matrix.max(axis=0).astype(np.float64)
-    mean = matrix.mean(axis=0, dtype=np.float64)
-    std = matrix.std(axis=0, dtype=np.float64)
+    low, high, mean, std = column_moments(matrix)
     varies = (high > low) & (std > _CONSTANT * np.abs(mean))
     if not varies.any():
         return None
@@ -99,9 +112,23 @@ def scale_columns(features: Features, constant: bool, always: bool) -> ScaledFea
     # The size of a column that is not centred is how far it is from 0.
     size = std if centre else np.sqrt(std**2 + mean**2)
     shift, factor = np.where(varies & centre, mean, 0.0), np.where(varies & divide, size, 1.0)
-    made = ScaledFeatures(((matrix - shift) / factor).astype(matrix.dtype), features.name)
-    made.shift, made.factor = shift, factor
-    return made
+    # On disk, if the features are, and some rows at a time.
+    scaled = scratch.empty(matrix.shape, matrix.dtype)
+    step = max(1, _PIECE // matrix.shape[1])
+    for first in range(0, len(matrix), step):
+        scaled[first : first + step] = (matrix[first : first + step] - shift) / factor
+    arrays = features.arrays._replace(dense=scaled, squared_norms=squared_norms(scaled))
+    return ScaledFeatures.of(features, arrays, shift, factor)
+
+
+def _divided(features: Features, factor: NDArray[np.float64]) -> ScaledFeatures:
+    """Compressed rows whose columns are divided; indices are shared."""
+    a, times = features.arrays, 1.0 / factor
+    data = scratch.empty(len(a.indices), a.data.dtype)
+    for first in range(0, len(data), _PIECE):
+        some = slice(first, first + _PIECE)
+        data[some] = (a.data[some] if len(a.data) else 1.0) * times[a.indices[some]]
+    return ScaledFeatures.of(features, compressed(a.indptr, a.indices, data), np.zeros(len(factor)), factor)
 
 
 def _ratio(sizes: NDArray[np.float64]) -> float:

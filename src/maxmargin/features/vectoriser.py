@@ -127,6 +127,29 @@ class FeatureColumns(BaseEstimator):
         found = self._read(X)
         return self._features(found, self._columns_of(found.names))
 
+    def fit_blocks(self, blocks: Iterable[Any]) -> Self:
+        """Find the columns of sequences that come some at a time, and are never in memory together.
+
+        Parameters
+        ----------
+        blocks : iterable of lists of sequences
+            Each as `fit` takes them.
+        """
+        self.check_options()
+        if self.n_hash is not None:
+            self.set_columns(None)
+            return self
+        counts: dict[str, int] = {}
+        for block in blocks:
+            found = self._read(block)
+            for name, count in zip(found.names, found.counts.tolist(), strict=True):
+                counts[name] = counts.get(name, 0) + count
+        names = sorted(name for name, count in counts.items() if count >= self.min_count)
+        if not names:
+            raise DataError(f"No feature occurs min_count={self.min_count} times, so there are no columns.")
+        self.set_columns(names)
+        return self
+
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Names of the columns, as scikit-learn asks for them.
 

@@ -59,22 +59,38 @@ def read_conll(
     tags : list of lists of str
         The tags of each sentence; no list at all if the file is not tagged.
     """
+    sentences: list[Sentence] = []
+    tags: list[list[str]] = []
+    for words, own in conll_sentences(path, comment, tagged, word_column, tag_column):
+        sentences.append(words)
+        tags.append(own)
+    return sentences, tags if tagged else []
+
+
+def conll_sentences(
+    path: str | os.PathLike[str],
+    comment: str | None = None,
+    tagged: bool = True,
+    word_column: int | str = 1,
+    tag_column: int | str = -1,
+) -> Iterator[tuple[Sentence, list[str]]]:
+    """The sentences of a file and their tags, one after the other, as `read_conll` has them."""
     place = os.fspath(path)
     check_comment(comment)
     word = column_number("word_column", word_column)
     tag = column_number("tag_column", tag_column) if tagged else None
-    sentences: list[Sentence] = [[]]
-    tags: list[list[str]] = [[]]
-    width, first = 0, 0
+    words: Sentence = []
+    tags: list[str] = []
+    width, first, found = 0, 0, False
     at, tag_at, belong = 0, 0, slice(0)
     with _open(path) as stream:
         for number, line in enumerate(stream, start=1):
             # Other scripts have spaces that belong to a word, such as the one that is not to be broken.
             columns = line.split() if line.isascii() else [piece for piece in _SPACES.split(line.rstrip("\n")) if piece]
             if not columns:
-                if sentences[-1]:
-                    sentences.append([])
-                    tags.append([])
+                if words:
+                    yield words, tags
+                    words, tags = [], []
                 continue
             if columns[0] == "-DOCSTART-" or (comment is not None and line.startswith(comment)):
                 continue
@@ -90,14 +106,13 @@ def read_conll(
                     )
                 at, tag_at, belong = _places(f"{place}, line {number}", width, word, tag)
             if tagged:
-                tags[-1].append(columns[tag_at])
-            sentences[-1].append((columns[at], *columns[belong]))
-    if not sentences[-1]:
-        sentences.pop()
-        tags.pop()
-    if not sentences:
+                tags.append(columns[tag_at])
+            words.append((columns[at], *columns[belong]))
+            found = True
+    if words:
+        yield words, tags
+    if not found:
         raise DataError(f"{place}: there are no sentences in the file.")
-    return sentences, tags if tagged else []
 
 
 def write_conll(

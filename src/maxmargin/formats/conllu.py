@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from maxmargin.errors import DataError, OptionError
 from maxmargin.formats.compression import open_text
@@ -53,32 +53,48 @@ def read_conllu(
     tags : list of lists of str
         The tags of each sentence; no list at all if `tagged` is false.
     """
+    sentences: list[Sentence] = []
+    tags: list[list[str]] = []
+    for words, own in conllu_sentences(path, comment, tagged, word_column, tag_column):
+        sentences.append(words)
+        tags.append(own)
+    return sentences, tags if tagged else []
+
+
+def conllu_sentences(
+    path: str | os.PathLike[str],
+    comment: str | None = "#",
+    tagged: bool = True,
+    word_column: int | str = "FORM",
+    tag_column: int | str = "UPOS",
+) -> Iterator[tuple[Sentence, list[str]]]:
+    """The sentences of a file and their tags, one after the other, as `read_conllu` has them."""
     check_comment(comment)
     word, tag = column_of("word_column", word_column), column_of("tag_column", tag_column)
     if tagged and word == tag:
         raise OptionError(f"word_column={word_column!r} and tag_column={tag_column!r} are the same column.")
     place = os.fspath(path)
-    sentences: list[Sentence] = [[]]
-    tags: list[list[str]] = [[]]
+    words: Sentence = []
+    tags: list[str] = []
+    found = False
     with open_text(path) as stream:
         for number, line in enumerate(stream, start=1):
             if comment is not None and line.startswith(comment):
                 continue
             if not line.strip():
-                if sentences[-1]:
-                    sentences.append([])
-                    tags.append([])
+                if words:
+                    yield words, tags
+                    words, tags = [], []
                 continue
-            columns = _columns(f"{place}, line {number}", line, len(sentences[-1]) + 1)
+            columns = _columns(f"{place}, line {number}", line, len(words) + 1)
             if columns is not None:
-                sentences[-1].append((columns[word],))
-                tags[-1].append(columns[tag])
-    if not sentences[-1]:
-        sentences.pop()
-        tags.pop()
-    if not sentences:
+                words.append((columns[word],))
+                tags.append(columns[tag])
+                found = True
+    if words:
+        yield words, tags
+    if not found:
         raise DataError(f"{place}: there are no sentences in the file.")
-    return sentences, tags if tagged else []
 
 
 def conllu_text(

@@ -40,10 +40,10 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _MEMBER = re.compile(r"arrays/([A-Za-z0-9_.-]+)\.npy")
 _DTYPE = re.compile(r"[<>|][fiubU][0-9]{1,9}")
 # What NumPy writes for a plain dtype, and nothing else: no expression is evaluated to find the shape.
-_NPY_HEADER = re.compile(
+NPY_HEADER = re.compile(
     rb"\{'descr': '([^']*)', 'fortran_order': (True|False), 'shape': \(([0-9, ]*)\), \} *\n", re.ASCII
 )
-_MAX_HEADER_BYTES = 16 << 20
+MAX_HEADER_BYTES = 16 << 20
 _MAX_MEMBERS = 256
 _MAX_DEPTH = 64
 # Deflate reaches 1032:1 on nothing but repetition; weights never come near this.
@@ -77,12 +77,12 @@ def write_model(
         if not _NAME.fullmatch(name):
             raise OptionError(f"The array name {name!r} has characters other than letters, digits, '_', '.' and '-'.")
         plain[name] = np.asarray(array, order="C")
-        if not _is_plain(plain[name].dtype):
+        if not is_plain(plain[name].dtype):
             raise OptionError(
                 f"The array {name!r} has dtype {plain[name].dtype}; expected bool, integers, floats or strings."
             )
     full: dict[str, Any] = {
-        **_to_json(header, "header", 0),
+        **to_json(header, "header", 0),
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "arrays": {
@@ -96,7 +96,7 @@ def write_model(
         },
     }
     text = json.dumps(full, indent=1, sort_keys=True, allow_nan=False).encode("ascii")
-    if len(text) > _MAX_HEADER_BYTES:
+    if len(text) > MAX_HEADER_BYTES:
         raise OptionError(f"The header of {os.fspath(path)} takes {len(text)} bytes; expected at most 16 MiB.")
     with atomic_write(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         with archive.open(_member_info(_HEADER, len(text)), "w") as member:
@@ -154,7 +154,8 @@ def read_header(path: str | os.PathLike[str], max_bytes: int = 8 << 30) -> dict[
 # Writing
 
 
-def _is_plain(dtype: np.dtype[Any]) -> bool:
+def is_plain(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays of this type may stand in a file: bool, integers, floats of at most 8 bytes, str."""
     return dtype.kind in "fiubU" and dtype.names is None and not (dtype.kind == "f" and dtype.itemsize > 8)
 
 
@@ -162,7 +163,7 @@ def _bytes_of(array: NDArray[np.generic]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _to_json(value: Any, place: str, depth: int) -> Any:
+def to_json(value: Any, place: str = "header", depth: int = 0) -> Any:
     """Return the value in the types of JSON, or raise a sentence that names the place in the header."""
     if depth > _MAX_DEPTH:
         raise OptionError(f"The header is nested more than {_MAX_DEPTH} deep at {place[:60]}...")
@@ -178,9 +179,9 @@ def _to_json(value: Any, place: str, depth: int) -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise OptionError(f"{place} has the key {key!r}; expected keys of type str.")
-        return {str(key): _to_json(entry, f"{place}[{key!r}]", depth + 1) for key, entry in value.items()}
+        return {str(key): to_json(entry, f"{place}[{key!r}]", depth + 1) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_to_json(entry, f"{place}[{i}]", depth + 1) for i, entry in enumerate(value)]
+        return [to_json(entry, f"{place}[{i}]", depth + 1) for i, entry in enumerate(value)]
     raise OptionError(f"{place} is of type {type(value).__name__}, which JSON cannot hold.")
 
 
@@ -252,7 +253,7 @@ def _check_members(place: str, archive: zipfile.ZipFile, file_bytes: int, max_by
                 f"The model file {place}: the member {member.filename!r} declares {member.file_size} bytes in "
                 f"{member.compress_size}, more than a model file can hold."
             )
-        if member.filename == _HEADER and member.file_size > _MAX_HEADER_BYTES:
+        if member.filename == _HEADER and member.file_size > MAX_HEADER_BYTES:
             raise ModelFileError(
                 f"The model file {place}: {_HEADER} declares {member.file_size} bytes; the limit is 16 MiB."
             )
@@ -300,7 +301,7 @@ def _check_header(place: str, archive: zipfile.ZipFile, header: dict[str, Any]) 
     if different:
         raise ModelFileError(f"The model file {place}: {different[0]!r} is in the header or in the zip, not in both.")
     for name, entry in entries.items():
-        if not _is_entry(entry):
+        if not is_entry(entry):
             raise ModelFileError(
                 f"The model file {place}: {_HEADER} describes the array {name!r} wrongly; "
                 "expected a plain dtype, a shape, nbytes and sha256."
@@ -315,7 +316,7 @@ def _check_header(place: str, archive: zipfile.ZipFile, header: dict[str, Any]) 
             )
 
 
-def _is_entry(entry: Any) -> bool:
+def is_entry(entry: Any) -> bool:
     """Tell whether an entry of ``arrays`` has the four fields, each of its type."""
     if not isinstance(entry, dict):
         return False
@@ -328,7 +329,7 @@ def _is_entry(entry: Any) -> bool:
     if not (isinstance(entry.get("sha256"), str) and isinstance(dtype, str) and _DTYPE.fullmatch(dtype)):
         return False
     try:
-        return _is_plain(np.dtype(dtype))
+        return is_plain(np.dtype(dtype))
     except (TypeError, ValueError, OverflowError):
         return False
 
@@ -338,7 +339,7 @@ def _read_array(place: str, archive: zipfile.ZipFile, name: str, entry: dict[str
     with archive.open(member_name) as member:
         prefix = member.read(10)
         text = member.read(int.from_bytes(prefix[8:10], "little"))
-    match = _NPY_HEADER.fullmatch(text)
+    match = NPY_HEADER.fullmatch(text)
     if prefix[:8] != b"\x93NUMPY\x01\x00" or match is None:
         raise ModelFileError(f"The model file {place}: the array {name!r} is not a plain npy array of version 1.0.")
     dtype = match[1].decode("latin-1")

@@ -12,6 +12,7 @@ The pairs are parsed by `maxmargin.formats.svmlight`.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,10 +100,7 @@ def read_svm_hmm(path: str | os.PathLike[str], n_features: int | None = None) ->
     first_line: dict[int, int] = {}
     starts: list[int] = []
     last: str | None = None
-    for number, line in example_lines(path):
-        tag, query, text = (*line.split(None, 2), "", "")[:3]
-        if ":" in tag:
-            raise DataError(f"{place}, line {number}: {short(tag)} was found where a tag was expected.")
+    for number, tag, query, text in tagged_lines(path):
         if query != last:
             qid, last = query_number(place, number, query), query
             # The same number may be spelled differently.
@@ -120,6 +118,15 @@ def read_svm_hmm(path: str | os.PathLike[str], n_features: int | None = None) ->
     X, _ = sparse_rows(place, numbers, texts, n_features, zero_based=False)
     lengths = np.array([*starts[1:], len(numbers)], dtype=np.int64) - np.array(starts, dtype=np.int64)
     return SequenceData(X, lengths, label_vector(whole_numbers(tags)), np.array(list(first_line), dtype=np.int64))
+
+
+def tagged_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str, str, str]]:
+    """The number of every line, its tag, ``qid:NUMBER`` as it is spelled, and its pairs."""
+    for number, line in example_lines(path):
+        tag, query, text = (*line.split(None, 2), "", "")[:3]
+        if ":" in tag:
+            raise DataError(f"{os.fspath(path)}, line {number}: {short(tag)} was found where a tag was expected.")
+        yield number, tag, query, text
 
 
 def write_svm_hmm(path: str | os.PathLike[str], data: SequenceData) -> None:

@@ -43,11 +43,11 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # What Python takes for a space, and a line of pairs has none of.
 _ODD_SPACE = re.compile(r"[\x0b\x0c\r\x1c-\x1f]")
 # One mistyped index must not make a matrix (and a list of names) of millions of columns.
-_MAX_IMPLIED_FEATURES = 1 << 22
+MAX_IMPLIED_FEATURES = 1 << 22
 # Strings in an array all take the room of the longest: beyond so many bytes they are kept as objects.
 _MOST_PADDED = 64 << 20
 # So many lines are parsed at a time: the text of a large file is never there twice, let alone cut into pieces.
-_BLOCK_LINES = 4096
+BLOCK_LINES = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,7 @@ class LabelledRows:
             The classes that there may be; any other label is refused with its line, but for 0, which then says that the label is
             not known.
         """
-        label_of = _classes_of(dict.fromkeys(self.labels), known)
+        label_of = classes_of(dict.fromkeys(self.labels), known)
         possible = None if known is None else {None, *known}
         for token, label in label_of.items():
             if "," in token or (possible is not None and label not in possible):
@@ -187,15 +187,8 @@ def read_svmlight(
     labels: list[str] = []
     texts: list[str] = []
     queries: list[int] = []
-    for number, line in example_lines(path):
-        head, _, tail = line.partition(" ")
-        if ":" in head:
-            head, tail = "", line
-        tail, at = tail.strip(), -1
-        if tail.startswith("qid:"):
-            query, _, tail = tail.partition(" ")
-            at = query_number(place, number, query)
-        queries.append(at)
+    for number, head, query, tail in labelled_lines(path):
+        queries.append(query)
         numbers.append(number)
         labels.append(head)
         texts.append(tail)
@@ -308,6 +301,20 @@ def example_lines(path: str | os.PathLike[str]) -> Generator[tuple[int, str]]:
         raise DataError(f"{os.fspath(path)}: there are no examples in the file.")
 
 
+def labelled_lines(path: str | os.PathLike[str]) -> Generator[tuple[int, str, int, str]]:
+    """Yield the number of every line, its label as it is spelled, its query or -1, and its pairs."""
+    place = os.fspath(path)
+    for number, line in example_lines(path):
+        head, _, tail = line.partition(" ")
+        if ":" in head:
+            head, tail = "", line
+        tail, at = tail.strip(), -1
+        if tail.startswith("qid:"):
+            query, _, tail = tail.partition(" ")
+            at = query_number(place, number, query)
+        yield number, head, at, tail
+
+
 def first_query(path: str | os.PathLike[str]) -> int:
     """The number of the first example's line if ``qid:`` comes after its label; 0 if not, or if this is no such text."""
     # A file that is not there is an error all the same.
@@ -344,9 +351,8 @@ def sparse_rows(
     if n_features is not None and not (isinstance(n_features, int | np.integer) and 1 <= n_features < 2**31):
         raise OptionError(f"n_features is {n_features!r}; expected a positive whole number below 2**31.")
     blocks = [
-        _parse_pairs_fast(texts[first : first + _BLOCK_LINES])
-        or _parse_pairs_slow(place, line_numbers[first : first + _BLOCK_LINES], texts[first : first + _BLOCK_LINES])
-        for first in range(0, len(texts), _BLOCK_LINES)
+        parse_pairs(place, line_numbers[first : first + BLOCK_LINES], texts[first : first + BLOCK_LINES])
+        for first in range(0, len(texts), BLOCK_LINES)
     ]
     indices = np.concatenate([block[0] for block in blocks])
     values = np.concatenate([block[1] for block in blocks])
@@ -379,7 +385,7 @@ def label_vector(labels: list[Any]) -> NDArray[Any]:
 
 def whole_numbers(tokens: list[str]) -> list[Any]:
     """Labels as numbers if all of them are whole numbers, else as they are."""
-    spelled = _classes_of(dict.fromkeys(tokens), None)
+    spelled = classes_of(dict.fromkeys(tokens), None)
     return [spelled[token] for token in tokens]
 
 
@@ -410,10 +416,15 @@ def write_rows(path: str | os.PathLike[str], heads: Sequence[str], rows: Any) ->
 # Pairs
 
 
-_Pairs = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]
+Pairs = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]
 
 
-def _parse_pairs_fast(texts: list[str]) -> _Pairs | None:
+def parse_pairs(place: str, line_numbers: list[int], texts: list[str]) -> Pairs:
+    """All indices, all values and the number of pairs of every line."""
+    return _parse_pairs_fast(texts) or _parse_pairs_slow(place, line_numbers, texts)
+
+
+def _parse_pairs_fast(texts: list[str]) -> Pairs | None:
     """Return all indices, all values and the number of pairs of every line; None if anything is out of the ordinary."""
     counts = np.array([text.count(":") for text in texts], dtype=np.int64)
     total = int(counts.sum())
@@ -436,7 +447,7 @@ def _parse_pairs_fast(texts: list[str]) -> _Pairs | None:
     return indices, values, counts
 
 
-def _parse_pairs_slow(place: str, line_numbers: list[int], texts: list[str]) -> _Pairs:
+def _parse_pairs_slow(place: str, line_numbers: list[int], texts: list[str]) -> Pairs:
     """Parse line by line, and raise the sentence on the first line that is wrong."""
     indices: list[int] = []
     values: list[float] = []
@@ -478,7 +489,7 @@ def _check_range(
     n_features: int | None,
 ) -> int:
     """Return the number of columns, having checked every index against it."""
-    limit = _MAX_IMPLIED_FEATURES if n_features is None else n_features
+    limit = MAX_IMPLIED_FEATURES if n_features is None else n_features
     wrong = np.flatnonzero((indices < base) | (indices - base >= limit))
     if len(wrong):
         line = line_numbers[int(np.searchsorted(np.cumsum(counts), wrong[0], side="right"))]
@@ -498,7 +509,7 @@ def _check_range(
 # Labels
 
 
-def _classes_of(tokens: Iterable[str], known: Sequence[Any] | None) -> dict[str, Any]:
+def classes_of(tokens: Iterable[str], known: Sequence[Any] | None = None) -> dict[str, Any]:
     """What each spelling stands for: a known label, else a whole number or a name; None for no label."""
     names = {} if known is None else {str(label): label for label in known}
     if known is None:
@@ -515,6 +526,13 @@ def _classes_of(tokens: Iterable[str], known: Sequence[Any] | None) -> dict[str,
     return found
 
 
+def sorted_names(found: Iterable[str]) -> list[str]:
+    """Names of labels in the order of their columns: as numbers if all are integers."""
+    if all(_INTEGER.fullmatch(label) for label in found):
+        return sorted(found, key=lambda label: (int(label), label))
+    return sorted(found)
+
+
 def _label_matrix(
     place: str, line_numbers: list[int], tokens: list[str], label_names: Sequence[str] | None
 ) -> tuple[NDArray[np.int8], list[str]]:
@@ -522,11 +540,7 @@ def _label_matrix(
     if label_names is not None:
         names = list(label_names)
     else:
-        found = {label for line in labels for label in line}
-        if all(_INTEGER.fullmatch(label) for label in found):
-            names = sorted(found, key=lambda label: (int(label), label))
-        else:
-            names = sorted(found)
+        names = sorted_names({label for line in labels for label in line})
         if not names:
             raise DataError(f"{place}: no line has a label; give label_names if this is meant.")
     check_label_cells(place, len(labels), len(names))

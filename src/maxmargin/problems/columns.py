@@ -64,8 +64,7 @@ class OrderedFeatures(Features):
         stays = entries > 0
         stays[single] = False
         stays[single[leader]] = True
-        kept = np.flatnonzero(stays)
-        kept = kept[np.lexsort((first[kept], -np.frexp(entries[kept])[1]))]
+        kept = in_order_of_use(np.flatnonzero(stays), entries, first)
         self.column, self.share = np.zeros(p, np.int32), (entries > 0).astype(float)
         self.column[kept] = np.arange(len(kept))
         self.column[single] = self.column[single[leader]][group]
@@ -91,6 +90,13 @@ class OrderedFeatures(Features):
             np.multiply(given[self.column], self.share, out=own)
         out[n_blocks * p :] = flat[cut:]
         return out
+
+
+def in_order_of_use(
+    columns: NDArray[np.int64], entries: NDArray[np.int64], first: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Some columns in the order of their use, by their numbers of entries and the row of the first."""
+    return columns[np.lexsort((first[columns], -np.frexp(entries[columns])[1]))]
 
 
 class Columns:
@@ -119,6 +125,9 @@ def columns_of(problem: Any, merge: bool = False) -> Columns | None:
     if not isinstance(problem, FactorGraphs) or problem.n_weights <= _FEW:
         return None
     features = problem.variable_features
+    if getattr(features, "on_disk", False):
+        # They are in an order already, and are not written out in another.
+        return None
     if isinstance(features, KernelFeatures) or not features.sparse or len(features.arrays.indices) == 0:
         return None
     return None if isinstance(features, OrderedFeatures) and not merge else Columns(problem, merge)
@@ -126,7 +135,12 @@ def columns_of(problem: Any, merge: bool = False) -> Columns | None:
 
 def worth_ordering(features: Features) -> bool:
     """Whether features that nothing is known of but their columns are better put in the order of use."""
-    return features.sparse and _MANY < features.shape[1] < 2**31 - 1 and len(features.arrays.indices) > 0
+    return features.sparse and many_columns(features.shape[1]) and len(features.arrays.indices) > 0
+
+
+def many_columns(p: int) -> bool:
+    """Whether so many columns of compressed rows are better put in the order of use."""
+    return _MANY < p < 2**31 - 1
 
 
 # ------------------------------------------------------------------------------------------------------- kernels

@@ -32,8 +32,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from maxmargin import scratch
 from maxmargin.errors import DataError, OptionError
-from maxmargin.jit import kernel, records
+from maxmargin.jit import kernel
 from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures
 from maxmargin.problems.layout import (
     EXAMPLE,
@@ -51,6 +52,8 @@ from maxmargin.problems.templates import TABLE, Structure, Template
 
 #: Columns of weights that are transposed at a time.
 _SOME_COLUMNS = 1024
+#: Examples whose labels are checked at a time.
+_SOME_EXAMPLES = 1 << 16
 #: What examples are numbered in.
 _COORDINATES = ("variables", "factors", "states", "tables", "messages")
 
@@ -146,7 +149,7 @@ class FactorGraphs:
         self.arrays = GraphArrays(
             examples=examples,
             weight=example_weights(weights, len(chosen)),
-            labels=np.full(n_variables, -1, np.int32) if labels is None else _labels(labels, n_variables),
+            labels=_unknown(n_variables) if labels is None else _labels(labels, n_variables),
             losses=np.zeros(n_states if costs is None else 0)
             if losses is None
             else _vector(losses, n_states, "losses", forbidding=False),
@@ -459,7 +462,8 @@ class FactorGraphs:
         if len(a.losses):
             return self
         starts = self.state_starts()
-        losses = np.repeat(a.costs, np.diff(np.append(starts, self.example_states[-1])))
+        losses = scratch.empty(int(self.example_states[-1]))
+        losses[:] = np.repeat(a.costs, np.diff(np.append(starts, self.example_states[-1])))
         losses[starts + a.labels] = 0.0
         return self._with(a._replace(losses=losses, costs=np.empty(0)))
 
@@ -632,18 +636,9 @@ class FactorGraphs:
 
     def _check_labels(self) -> None:
         a = self.arrays
-        starts = self.state_starts()
-        n_states = np.diff(np.append(starts, self.example_states[-1]))
-        wrong = np.flatnonzero((a.labels < 0) | (a.labels >= n_states))
-        if len(wrong):
-            m, i = self._locate(int(wrong[0]))
-            label, last = a.labels[wrong[0]], n_states[wrong[0]] - 1
-            raise DataError(f"Example {m}: variable {i} has label {label}; its states are 0 to {last}.")
-        if len(a.losses):
-            truth_loss = a.losses[starts + a.labels]
-            if (truth_loss != 0).any():
-                m, i = self._locate(int(np.flatnonzero(truth_loss)[0]))
-                raise DataError(f"Example {m}: the loss of variable {i}'s own label is not 0.")
+        # In pieces, so that what is looked at takes no room beside the data.
+        for first in range(0, self.n_examples, _SOME_EXAMPLES):
+            self.slice(first, min(first + _SOME_EXAMPLES, self.n_examples))._check_states()
         constrained = any(
             np.isneginf(fixed).any() for fixed in (a.variable_fixed, a.factor_fixed, a.variable_scores, a.factor_scores)
         )
@@ -661,6 +656,21 @@ class FactorGraphs:
                 m = int(np.flatnonzero(np.isneginf(value))[0])
                 raise DataError(f"Example {m}: its own labels are forbidden by the hard constraints.")
 
+    def _check_states(self) -> None:
+        a = self.arrays
+        starts = self.state_starts()
+        n_states = np.diff(np.append(starts, self.example_states[-1]))
+        wrong = np.flatnonzero((a.labels < 0) | (a.labels >= n_states))
+        if len(wrong):
+            m, i = self._locate(int(wrong[0]))
+            label, last = a.labels[wrong[0]], n_states[wrong[0]] - 1
+            raise DataError(f"Example {self.number_of(m)}: variable {i} has label {label}; its states are 0 to {last}.")
+        if len(a.losses):
+            truth_loss = a.losses[starts + a.labels]
+            if (truth_loss != 0).any():
+                m, i = self._locate(int(np.flatnonzero(truth_loss)[0]))
+                raise DataError(f"Example {self.number_of(m)}: the loss of variable {i}'s own label is not 0.")
+
     def _locate(self, variable: int) -> tuple[int, int]:
         m = int(np.searchsorted(self.example_variables, variable, side="right") - 1)
         return m, variable - int(self.example_variables[m])
@@ -671,7 +681,8 @@ def _n_blocks(templates: Sequence[Template]) -> int:
 
 
 def _example_table(structure_of: NDArray[np.int64], sizes: Sizes) -> Any:
-    table = records(EXAMPLE, np.append(structure_of, 0))
+    table = scratch.zeros(len(structure_of) + 1, EXAMPLE).view(np.recarray)
+    table["structure"][:-1] = structure_of
     for name in _COORDINATES:
         if getattr(sizes, name).any():
             table[name] = offsets(getattr(sizes, name)[structure_of])
@@ -700,6 +711,12 @@ def _gather(values: NDArray[Any], starts: NDArray[np.int64], chosen: NDArray[np.
     return np.asarray(values[first + np.arange(int(sizes.sum()))])
 
 
+def _unknown(n: int) -> NDArray[np.int32]:
+    labels = scratch.empty(n, np.int32)
+    labels[:] = -1
+    return labels
+
+
 def _labels(values: ArrayLike, expected: int) -> NDArray[np.int32]:
     labels = np.asarray(values)
     if labels.shape != (expected,):
@@ -715,6 +732,11 @@ def as_states(values: ArrayLike, name: str) -> NDArray[np.int32]:
     if labels.dtype.kind not in "biuf":
         raise DataError(f"{name} must be whole numbers; found dtype {labels.dtype}.")
     limit = np.iinfo(np.int32)
+    if labels.dtype.kind in "bi" and limit.min <= labels.min() and labels.max() <= limit.max:
+        # Nothing to look for, and no mask as long as they are.
+        states = scratch.empty(labels.shape, np.int32)
+        states[...] = labels
+        return states
     # A NaN is in no range.
     wrong = ~((labels >= limit.min) & (labels <= limit.max) & (labels == np.floor(labels)))
     if wrong.any():

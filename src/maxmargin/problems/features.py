@@ -36,7 +36,7 @@ from maxmargin.sparse import checked_csr
 
 #: A dense matrix of at least so many columns, of which less than this share is not 0, is held in compressed rows: loops over it
 #: are faster, and it takes less room. The same data has the same scores either way, to the bit.
-_WIDE, _MOSTLY_ZERO = 16, 0.35
+WIDE, MOSTLY_ZERO = 16, 0.35
 #: Bytes of kernel values that `KernelBlocks` holds at a time, and how many tiles they are.
 _BLOCK_BYTES, _TILES = 64 << 20, 16
 #: Rows up to which a factorisation decides whether a matrix is positive semi-definite; above, steps of Lanczos' method, N^2 each.
@@ -92,7 +92,7 @@ class Features:
                     f"{name}[{row}, {csr.indices[at]}] is {data[at]}; features must be finite, not NaN or infinity."
                 )
             self.shape = (int(csr.shape[0]), int(csr.shape[1]))
-            self.arrays = _compressed(csr.indptr, csr.indices, data)
+            self.arrays = compressed(csr.indptr, csr.indices, data)
         else:
             dense = np.asarray(matrix)
             if dense.ndim != 2:
@@ -100,16 +100,15 @@ class Features:
                     f"{name} has {dense.ndim} dimension(s), shape {dense.shape}; expected 2: (rows, features)."
                 )
             dense = np.ascontiguousarray(as_floats(dense, name))
-            bad = ~np.isfinite(dense)
-            if bad.any():
-                row, column = (int(k) for k in np.argwhere(bad)[0])
+            if not _all_finite(dense):
+                row, column = (int(k) for k in np.argwhere(~np.isfinite(dense))[0])
                 raise DataError(
                     f"{name}[{row}, {column}] is {dense[row, column]}; features must be finite, not NaN or infinity."
                 )
             self.shape = (int(dense.shape[0]), int(dense.shape[1]))
-            if dense.shape[1] >= _WIDE and np.count_nonzero(dense) < _MOSTLY_ZERO * dense.size:
+            if dense.shape[1] >= WIDE and np.count_nonzero(dense) < MOSTLY_ZERO * dense.size:
                 rows = sp.csr_array(dense)
-                self.arrays = _compressed(rows.indptr, rows.indices, rows.data)
+                self.arrays = compressed(rows.indptr, rows.indices, rows.data)
                 self.compressed = True
                 return
             self.arrays = FeatureArrays(
@@ -117,7 +116,7 @@ class Features:
                 np.empty(0, np.int32),
                 np.empty(0, dense.dtype),
                 dense,
-                _squared_norms(dense),
+                squared_norms(dense),
                 np.empty((0, 0)),
             )
 
@@ -155,7 +154,7 @@ class Features:
             What errors call the matrix.
         """
         self.name, self.shape = name, (len(indptr) - 1, n_columns)
-        self.arrays = _compressed(indptr, indices, data)
+        self.arrays = compressed(indptr, indices, data)
 
     @property
     def sparse(self) -> bool:
@@ -506,12 +505,16 @@ def _all_ones(values: NDArray[Any]) -> bool:
 
 
 def _all_finite(values: NDArray[Any]) -> bool:
-    """Whether all numbers are finite: so they are if their sum is, which needs no mask."""
+    """Whether all numbers are finite: so they are if their sum is, which needs no mask; else in pieces."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
+        if np.isfinite(values.sum()):
+            return True
+    step = max(1, _MASK // max(1, values.size // max(1, len(values))))
+    return all(np.isfinite(values[k : k + step]).all() for k in range(0, len(values), step))
 
 
-def _compressed(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any]) -> FeatureArrays:
+def compressed(indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any]) -> FeatureArrays:
+    """Compressed rows for kernels, with their norms."""
     indptr, data = np.ascontiguousarray(indptr, np.int64), np.ascontiguousarray(data)
     norms = np.empty(len(indptr) - 1)
     _row_norms(indptr, data, norms)
@@ -532,12 +535,45 @@ def as_floats(values: NDArray[Any], name: str) -> NDArray[Any]:
     raise DataError(f"{name} holds values that are not real numbers (dtype {values.dtype}).")
 
 
-def _squared_norms(dense: NDArray[Any]) -> NDArray[np.float64]:
+def squared_norms(dense: NDArray[Any]) -> NDArray[np.float64]:
     """Sum column by column, as of compressed rows: the same data trains to the same bits, dense or CSR."""
     norms = np.zeros(len(dense))
-    for column in range(dense.shape[1]):
-        norms += dense[:, column].astype(np.float64) ** 2
+    # Some rows at a time, which stay in the cache while column after column is read.
+    step = max(1, _MASK // max(1, dense.shape[1]))
+    for first in range(0, len(dense), step):
+        rows, out = dense[first : first + step], norms[first : first + step]
+        for column in range(dense.shape[1]):
+            out += rows[:, column].astype(np.float64) ** 2
     return norms
+
+
+def column_moments(
+    dense: NDArray[Any],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The least and the largest value of each column, its mean and its standard deviation; nothing is copied."""
+    p = dense.shape[1]
+    low, high, total, square = np.full(p, np.inf), np.full(p, -np.inf), np.zeros(p), np.zeros(p)
+    _add_moments(dense, low, high, total)
+    mean = total / len(dense)
+    _add_deviations(dense, mean, square)
+    return low, high, mean, np.sqrt(square / len(dense))
+
+
+@kernel
+def _add_moments(dense: Any, low: Any, high: Any, total: Any) -> None:
+    for row in range(dense.shape[0]):
+        for column in range(dense.shape[1]):
+            value = np.float64(dense[row, column])
+            low[column], high[column] = min(low[column], value), max(high[column], value)
+            total[column] += value
+
+
+@kernel
+def _add_deviations(dense: Any, mean: Any, square: Any) -> None:
+    for row in range(dense.shape[0]):
+        for column in range(dense.shape[1]):
+            away = np.float64(dense[row, column]) - mean[column]
+            square[column] += away * away
 
 
 @kernel

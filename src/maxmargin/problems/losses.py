@@ -21,10 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from maxmargin import scratch
 from maxmargin.errors import DataError, OptionError, did_you_mean
 
 #: The losses that have names.
 LOSSES = ("hamming", "fraction", "count", "zero-one")
+#: Numbers of a table that are made at a time.
+_PIECE = 1 << 20
 
 
 def is_zero_one(loss: Any) -> bool:
@@ -44,6 +47,26 @@ def variable_costs(n_variables: NDArray[Any], loss: str) -> NDArray[np.float64]:
     whole = np.zeros(len(sizes))
     cost = {"hamming": whole + share, "fraction": 1.0 / sizes, "count": whole + 1.0, "zero-one": whole}[loss]
     return np.repeat(cost, n_variables)
+
+
+def uniform_losses(labels: NDArray[np.int32], n_states: int, size: int, loss: str | ArrayLike) -> NDArray[np.float64]:
+    """`variable_losses` of examples with `size` variables each, all of as many states: in pieces, without arrays beside the tables.
+
+    Parameters
+    ----------
+    labels : int array (V,)
+    n_states : int
+    size : int
+    loss : as for `variable_losses`
+    """
+    tables = scratch.empty(len(labels) * n_states)
+    step = max(1, _PIECE // (size * n_states)) * size
+    for first in range(0, len(labels), step):
+        some = labels[first : first + step]
+        each = np.full(len(some), n_states)
+        found = variable_losses(some, each, np.full(len(some) // size, size), loss)
+        tables[first * n_states : (first + len(some)) * n_states] = found
+    return tables
 
 
 def variable_losses(

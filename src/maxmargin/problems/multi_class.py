@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from maxmargin.errors import DataError
 from maxmargin.problems.factor_graphs import FactorGraphs, as_states
 from maxmargin.problems.features import Features
-from maxmargin.problems.losses import is_zero_one, variable_losses
+from maxmargin.problems.losses import is_zero_one, uniform_losses
 from maxmargin.problems.templates import Structure, Template
 
 
@@ -83,7 +83,7 @@ def _one_variable(
     ones = np.ones(n, np.int64)
     # Of one variable, they are the same.
     loss = "hamming" if is_zero_one(loss) else loss
-    losses = None if labels is None else variable_losses(labels, ones * template.n_states[0], ones, loss)
+    losses = None if labels is None else uniform_losses(labels, int(template.n_states[0]), 1, loss)
     return FactorGraphs(
         [_structure()], 0 * ones, [template], [], features, Features.constant(), np.arange(n), 0 * ones, labels, losses,
         weights=weight,

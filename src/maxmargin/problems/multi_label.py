@@ -20,8 +20,11 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from maxmargin.errors import DataError, OptionError
 from maxmargin.problems.factor_graphs import FactorGraphs, as_states, example_weights
 from maxmargin.problems.features import Features
-from maxmargin.problems.losses import is_zero_one, variable_losses
+from maxmargin.problems.losses import is_zero_one, uniform_losses, variable_losses
 from maxmargin.problems.templates import Structure, Template, first_repeat
+
+#: Rows that are looked at at a time.
+_SOME_ROWS = 1 << 16
 
 
 def multi_label_problem(
@@ -59,16 +62,14 @@ def multi_label_problem(
                 f"Y has shape {np.shape(Y)}; expected ({n}, {n_labels}): a row for each row of X, a column a label."
             )
         labels = as_states(Y, "Y").ravel()
-        wrong = np.flatnonzero((labels != 0) & (labels != 1))
-        if len(wrong):
-            row, column = divmod(int(wrong[0]), n_labels)
-            raise DataError(f"Y[{row}, {column}] is {labels[wrong[0]]}; a label is 0 or 1.")
+        if labels.min(initial=0) < 0 or labels.max(initial=0) > 1:
+            wrong = int(np.flatnonzero((labels != 0) & (labels != 1))[0])
+            row, column = divmod(wrong, n_labels)
+            raise DataError(f"Y[{row}, {column}] is {labels[wrong]}; a label is 0 or 1.")
     rows = np.arange(n)
     if known is None or labels is None:
         structures, structure_of = [_structure(np.ones(n_labels, bool), edges)], np.zeros(n, np.int64)
-        losses = None
-        if labels is not None:
-            losses = variable_losses(labels, np.full(n * n_labels, 2), np.full(n, n_labels), loss)
+        losses = None if labels is None else uniform_losses(labels, 2, n_labels, loss)
     else:
         rows = np.flatnonzero(known.any(axis=1))
         patterns, structure_of = np.unique(known[rows], axis=0, return_inverse=True)
@@ -162,8 +163,12 @@ def label_edges(edges: str | ArrayLike, Y: NDArray[Any], known: NDArray[np.bool_
 
 def pair_counts(Y: NDArray[Any]) -> NDArray[np.float64]:
     """How many rows of Y (n, L) have both of two labels, (L, L)."""
-    ones = Y.astype(np.float64)
-    return np.asarray(ones.T @ ones)
+    pairs = np.zeros((Y.shape[1], Y.shape[1]))
+    # Whole numbers, so that the sum is the same in any pieces.
+    for first in range(0, len(Y), _SOME_ROWS):
+        ones = Y[first : first + _SOME_ROWS].astype(np.float64)
+        pairs += ones.T @ ones
+    return pairs
 
 
 def mutual_information_tree(

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin import scratch
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import add_row, entry, score_row
@@ -76,7 +77,7 @@ def row_grams(graphs: FactorGraphs, of_labelings: bool = False) -> RowGrams:
     room = sum(one.nbytes for one in features) // 8
     kept = not by_row and bool(start[-1] <= max(_KEEP_ENTRIES, _KEEP_RATIO * room))
     both = np.stack([start[:-1:2], start[1::2]], axis=1)
-    values = np.empty(int(start[-1]) if kept else 0)
+    values = scratch.empty(int(start[-1]) if kept else 0)
     if kept:
         _fill_row_grams(graphs.batch, both, values)
     return RowGrams(both if kept else np.zeros_like(both), values, kept, by_row)

@@ -17,6 +17,8 @@ from maxmargin.jit import inner
 
 #: Share of a pass that is sampled uniformly, whatever the gaps.
 _UNIFORM_SHARE = 0.2
+#: Bytes of features on disk that are visited together.
+_BLOCK_BYTES = 64 << 20
 
 
 def seed_of(random_state: Any) -> int:
@@ -44,6 +46,23 @@ def draw_examples(
         return rng.permutation(sample_by_gap(shares, rng, weight > 0.0))
     live = np.flatnonzero(weight > 0.0)
     return rng.permutation(len(weight) if len(live) == len(weight) else live)
+
+
+def near_each_other(
+    order: NDArray[np.int64], features: Any, n_examples: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """The same examples, those whose rows are near each other on disk together, in blocks that come in random order.
+
+    Rows in memory stay as they are drawn, and so do rows on disk that are no more than a block.
+    """
+    if not getattr(features, "on_disk", False):
+        return order
+    n_blocks = -(-features.nbytes // _BLOCK_BYTES)
+    if n_blocks <= 1:
+        return order
+    size = -(-n_examples // n_blocks)
+    rank = rng.permutation(n_blocks)
+    return order[np.argsort(rank[order // size], kind="stable")]
 
 
 def sample_by_gap(gaps: NDArray[np.float64], rng: np.random.Generator, live: NDArray[np.bool_]) -> NDArray[np.int64]:

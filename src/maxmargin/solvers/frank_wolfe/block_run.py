@@ -23,7 +23,7 @@ from maxmargin.parallel.threads import Stopped, map_shards, pause
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.statistics import row_grams
 from maxmargin.solvers.core.proximal import ProximalRun, ProximalState, between
-from maxmargin.solvers.core.sampling import draw_examples
+from maxmargin.solvers.core.sampling import draw_examples, near_each_other
 from maxmargin.solvers.frank_wolfe.visits import N_ORACLE, Rules
 from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Work, workspace
 from maxmargin.solvers.oracles.max_oracle import graph_oracle_of
@@ -165,7 +165,8 @@ class BlockRun(ProximalRun[B]):
     def draw(self, now: B, rng: np.random.Generator) -> NDArray[np.int64]:
         """The examples of a pass, in random order."""
         by_gap = self.solver.sampling == "gap" and now.n_passes > 0
-        return draw_examples(now.gaps, self.problem.arrays.weight, rng, by_gap)
+        drawn = draw_examples(now.gaps, self.problem.arrays.weight, rng, by_gap)
+        return near_each_other(drawn, self.problem.variable_features, self.problem.n_examples, rng)
 
     def walk(self, now: B, order: NDArray[np.int64], ask: bool, stop: Callable[[], bool]) -> tuple[float, float]:
         """Visit the examples in order, in pieces that can be interrupted; returns the gain and the cost."""

@@ -54,9 +54,9 @@ class PlaneRun(BlockRun[PlaneState]):
     def first_state(self, **common: Any) -> PlaneState:
         """Every block has the truth alone."""
         p = self.problem
-        n_states = np.diff(np.append(p.state_starts(), p.example_states[-1])).astype(float)
+        sizes = np.array([one.n_states[0] for one in p.variable_templates], float)
         with np.errstate(over="ignore"):
-            labelings = np.multiply.reduceat(n_states, p.example_variables[:-1]).max()
+            labelings = max(float(sizes[p.structures[s].variable_templates].prod()) for s in np.unique(p.structure_of))
         # Relaxed planes are more than labelings.
         most = labelings - 1 if self.certificate == "exact" else np.inf
         capacity = 1 + int(min(max(self.solver.cache, 1), most))

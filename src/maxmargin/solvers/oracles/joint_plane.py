@@ -58,6 +58,8 @@ from maxmargin.solvers.planes.mean_plane import MeanPlane
 
 #: Shards of examples: so many that the last ones do not leave a thread waiting for long.
 _SHARDS = 32
+#: Entries that are counted at a time: NumPy copies what it counts.
+_COUNTED = 1 << 22
 #: Scores of all rows are made at once if there are at most so many for an entry of a kept plane.
 _MANY = 2.0
 #: Operations of a shard in compiled code, at least: to begin one takes as long as some ten thousand.
@@ -235,7 +237,10 @@ class GraphJointOracle(JointOracle):
         self.widest = 2 * int(problem.arrays.largest.buffer)
         # Entries of the features in the columns before each, so that threads can share them evenly.
         entries = features.indices if len(features.indptr) > 1 else np.arange(w_v.shape[0])
-        self.used = np.concatenate([[0], np.cumsum(np.bincount(entries, minlength=w_v.shape[0]))])
+        used = np.zeros(w_v.shape[0], np.int64)
+        for first in range(0, len(entries), _COUNTED):
+            used += np.bincount(entries[first : first + _COUNTED], minlength=len(used))
+        self.used = np.concatenate([[0], np.cumsum(used)])
         super().__init__(problem, engine, rescaling)
         self.sequential = self.oracle.sequential
         with self.oracle.workspace() as work:
@@ -290,7 +295,10 @@ class GraphJointOracle(JointOracle):
         w, features = self.split(u), (self.problem.variable_features, self.problem.factor_features)
         # Where the planes have many entries, a product of matrices gives all scores in less time than one after the other.
         n_scores = sum(x.shape[0] * one.shape[1] for x, one in zip(features, w, strict=True))
-        scored = n_scores <= _MANY * int(cache.filled.sum() - cache.segment[:-1].sum())
+        # Of rows on disk none is made.
+        scored = not getattr(features[0], "on_disk", False) and n_scores <= _MANY * int(
+            cache.filled.sum() - cache.segment[:-1].sum()
+        )
         if scored:
             w = features[0].matrix() @ w[0], features[1].matrix() @ w[1]
         batch = self.problem.batch

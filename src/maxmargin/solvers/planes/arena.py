@@ -15,7 +15,7 @@ square of so many rows and columns of them. Planes are sparse: entries are coord
 statistics or of the weights, whichever the user of the arena has. Entries stand in segments, one for each shard of examples, so
 that threads can add planes side by side. A plane without mass may be replaced, the longest unused first. If all planes of an
 example have mass, it is crowded: nothing is added, and `with_capacity` makes more slots for it. Memory is what the planes take, not
-examples times the most that one of them has.
+examples times the most that one of them has. Of data that is on disk, the arena is there, too (scratch.py).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin import scratch
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.problems.statistics import add_example
 
@@ -70,13 +71,13 @@ class Arena(Struct):
         """Every example has the truth alone; `capacity` slots an example, and room for some entries in each segment."""
         slots, squares, segment = n * capacity, n * capacity**2 if products else 0, np.arange(n_shards + 1) * room
         first = np.arange(n) * capacity
-        alpha = np.zeros(slots)
+        alpha = scratch.zeros(slots)
         alpha[first] = 1.0
         return cls(
             np.ones(n, np.int32), first, np.full(n, capacity, np.int32), np.arange(n) * (squares // max(n, 1)),
-            alpha, np.zeros(slots), np.zeros(slots, np.int64), np.zeros(slots, np.int32), np.zeros(slots, np.int32),
-            np.zeros(squares), np.array([slots, squares, capacity]), np.empty(n_shards * room, np.int32),
-            np.empty(n_shards * room), segment, segment[:-1].copy(),
+            alpha, scratch.zeros(slots), scratch.zeros(slots, np.int64), scratch.zeros(slots, np.int32),
+            scratch.zeros(slots, np.int32), scratch.zeros(squares), np.array([slots, squares, capacity]),
+            scratch.empty(n_shards * room, np.int32), scratch.empty(n_shards * room), segment, segment[:-1].copy(),
         )  # fmt: skip
 
     @property
@@ -99,6 +100,10 @@ class Arena(Struct):
         """Bytes in all."""
         return int(sum(array.nbytes for array in self))
 
+    def _copy(self) -> Arena:
+        """The same planes in other arrays."""
+        return Arena(*(scratch.copied(array) for array in self))
+
     def shrink(self, share: float) -> None:
         """Leave a share of the mass of every plane but the truth, which gets the rest."""
         self.alpha[:] *= share
@@ -115,8 +120,8 @@ class Arena(Struct):
         _count_entries(self, begins, np.array([end for _, end in shards]), live)
         segment = np.concatenate([[0], np.cumsum(live + np.maximum(least, filled // 2) + more)])
         made = self._replace(
-            start=np.zeros_like(self.start), entry=np.empty(segment[-1], np.int32), value=np.empty(segment[-1]),
-            segment=segment, filled=segment[:-1].copy(),
+            start=scratch.zeros(len(self.start), np.int64), entry=scratch.empty(int(segment[-1]), np.int32),
+            value=scratch.empty(int(segment[-1])), segment=segment, filled=segment[:-1].copy(),
         )  # fmt: skip
         for shard, (begin, end) in enumerate(shards):
             _compact(self, made, shard, begin, end)
@@ -136,9 +141,9 @@ class Arena(Struct):
             if len(crowded) < len(wanted):
                 n, n_products = n + n // 2, n_products + n_products // 2
             made = self._replace(
-                first=self.first.copy(), capacity=self.capacity.copy(), square=self.square.copy(), alpha=np.zeros(n),
-                ell=np.zeros(n), start=np.zeros(n, np.int64), size=np.zeros(n, np.int32), used=np.zeros(n, np.int32),
-                products=np.zeros(n_products), taken=np.array([0, 0, self.most]),
+                first=self.first.copy(), capacity=self.capacity.copy(), square=self.square.copy(), alpha=scratch.zeros(n),
+                ell=scratch.zeros(n), start=scratch.zeros(n, np.int64), size=scratch.zeros(n, np.int32),
+                used=scratch.zeros(n, np.int32), products=scratch.zeros(n_products), taken=np.array([0, 0, self.most]),
             )  # fmt: skip
         _move_slots(self, made, moving, wanted)
         return made

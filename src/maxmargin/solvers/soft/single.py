@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin import scratch
 from maxmargin.jit import Struct, inner, kernel, prefetch
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import KernelFeatures, add_row, add_to_block, row_times_block, score_row
@@ -46,7 +47,7 @@ class Singles(Struct):
     def at_truth(cls, problem: FactorGraphs, seed: int) -> Singles:
         """All mass at the truth, and all examples that have weight active."""
         n, n_states = problem.n_examples, len(problem.arrays.variable_block)
-        mu, live = np.zeros(n * n_states), np.flatnonzero(problem.arrays.weight > 0.0)
+        mu, live = scratch.zeros(n * n_states), np.flatnonzero(problem.arrays.weight > 0.0)
         mu[np.arange(n) * n_states + problem.labels] = 1.0
         active, random = np.full(n, -1), 1 + 2654435761 * (seed + 1) % (2**31 - 2)
         active[: len(live)] = live

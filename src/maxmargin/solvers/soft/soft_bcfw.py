@@ -44,14 +44,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin import jit
+from maxmargin import jit, scratch
 from maxmargin.errors import OptionError
 from maxmargin.inference.trees import Trees
 from maxmargin.parallel.threads import asked_to_stop, run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import joint_states_of
 from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
-from maxmargin.solvers.core.sampling import draw_examples
+from maxmargin.solvers.core.sampling import draw_examples, near_each_other
 from maxmargin.solvers.core.solver import Solver
 from maxmargin.solvers.oracles.graph_oracle import GraphOracle
 from maxmargin.solvers.soft.algorithm_1 import random_blocks
@@ -234,7 +234,8 @@ class SoftRun(ProximalRun[SoftState]):
         p, n = self.problem, self.problem.n_examples
         ends = self.held.start[-1]
         point = Dual(
-            mu=np.zeros(p.example_states[-1]), table=np.zeros(p.example_tables[-1]), nu=np.zeros(p.example_messages[-1]),
+            mu=scratch.zeros(int(p.example_states[-1])), table=scratch.zeros(int(p.example_tables[-1])),
+            nu=scratch.zeros(int(p.example_messages[-1])),
             inside=np.zeros(ends.state), mass=np.zeros((ends.number, ATOMS)), atoms=np.zeros(ATOMS * ends.scope, np.int32),
             block_gap=np.ones(n), disagreement=np.zeros(n),
         )  # fmt: skip
@@ -347,7 +348,8 @@ class SoftRun(ProximalRun[SoftState]):
     def draw_examples(self, now: SoftState, rng: np.random.Generator) -> NDArray[np.int64]:
         """The examples of a pass, in random order."""
         gaps, live = now.point.block_gap + now.point.disagreement, (self.g.weight > 0.0).astype(np.float64)
-        return draw_examples(gaps, live, rng, self.solver.sampling == "gap" and now.n_passes > 0)
+        drawn = draw_examples(gaps, live, rng, self.solver.sampling == "gap" and now.n_passes > 0)
+        return near_each_other(drawn, self.problem.variable_features, self.problem.n_examples, rng)
 
     def draw(self, now: SoftState, blocks: NDArray[np.int64]) -> None:
         """One step of Algorithm 1 on each of these blocks, numbered over all examples."""
