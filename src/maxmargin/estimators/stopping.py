@@ -227,14 +227,14 @@ class Watch(Silent):
             return float(self.metric(y, model.predict(X)))
         if not hasattr(model, "_truth"):
             return 1.0 - float(model.score(X, y))
-        if hasattr(model, "_new_problem") and is_linear(model) and getattr(model, "_edges", None) is None:
+        if hasattr(model, "_flat_weights") and is_linear(model) and getattr(model, "_edges", None) is None:
             # The problem, of which words may have been made features, is the same at all weights.
             if self._cached is None:
                 problem = model._new_problem(X)
                 sure = Sure(np.empty(0, np.int32), np.empty(0), np.diff(problem.example_variables), problem)
                 self._cached = (problem, sure, *model._truth(y, sure))
             problem, sure, truth, known = self._cached
-            states = predict(problem, model._flat_weights(), model._engine(problem)[0], model.n_jobs).labels
+            states = predict(problem, model._flat_weights(problem), model._engine(problem)[0], model.n_jobs).labels
             return _mean_loss(model.loss, states, truth, known, sure.sizes)
         return task_loss(model, X, y)
 
