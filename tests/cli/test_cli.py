@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import maxmargin as mm
@@ -372,6 +373,20 @@ def test_info_of_a_model(folder, capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["task"], found["C"], found["library_version"]) == ("graph", 10.0, mm.__version__)
     assert found["sizes"]["labels"] == 2
+
+
+def test_weights_of_a_model_as_a_table(folder, capsys, tmp_path):
+    model = mm.load(folder / "arff.mm")
+    place = tmp_path / "weights.csv"
+    assert run(["info", str(folder / "arff.mm"), "--weights", str(place)]) == 0
+    written = pd.read_csv(place, index_col=0)
+    assert written.index.tolist() == model.to_frame().index.tolist()
+    np.testing.assert_allclose(written.to_numpy(), model.to_frame().to_numpy())
+    capsys.readouterr()
+    assert run(["info", str(folder / "arff.mm"), "--weights", "-", "--part", "pairs"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "label,other,weight"
+    ends(capsys, ["info", folder / "arff.mm", "--weights", place, "--part", "pair"], 2, "Did you mean")
+    ends(capsys, ["info", "--weights", place], 2, "needs a model file")
 
 
 def test_info_of_the_installation(capsys):

@@ -7,7 +7,8 @@ import os
 import platform
 from typing import Any
 
-from maxmargin.cli.exits import DONE, print_json
+from maxmargin.cli.exits import DONE, check_output, print_json, writing
+from maxmargin.errors import OptionError
 
 SUMMARY = "describe a model file, a packed folder, or this installation"
 DESCRIPTION = (
@@ -22,10 +23,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("model", metavar="MODEL", nargs="?", help="model file, or packed folder")
     parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument(
+        "--weights",
+        metavar="FILE",
+        help="write the weights there, with their names, as CSV ('-' is the standard output)",
+    )
+    parser.add_argument(
+        "--part",
+        metavar="NAME",
+        default="features",
+        help="which weights: features (default), pairs, transitions, boundary and so on, as to_frame has them",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Look, and print."""
+    if args.weights is not None:
+        return _write_weights(args.model, args.weights, args.part)
     if args.model is None:
         found = _installation()
     else:
@@ -40,6 +54,27 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name:<{width}}  {lines[0]}")
         for line in lines[1:]:
             print(f"{'':<{width}}  {line}")
+    return DONE
+
+
+def _write_weights(model: str | None, path: str, part: str) -> int:
+    """The weights of one part of a model as CSV."""
+    if model is None:
+        raise OptionError("--weights needs a model file: maxmargin info MODEL --weights FILE.")
+    if path != "-":
+        check_output(path)
+    from maxmargin.estimators.loading import load
+
+    frame = load(model).to_frame(part)
+    # Where rows are only counted, their numbers say nothing.
+    text: str = frame.to_csv(index=frame.index.name is not None or frame.index.nlevels > 1, lineterminator="\n")
+    if path == "-":
+        print(text, end="")
+        return DONE
+    from maxmargin.formats import atomic_write
+
+    with writing(path), atomic_write(path) as stream:
+        stream.write(text.encode())
     return DONE
 
 

@@ -754,6 +754,10 @@ def forbidden_transitions(pairs: Any, classes: NDArray[Any]) -> NDArray[np.bool_
             if not isinstance(tag, Hashable) or tag not in state:
                 raise OptionError(f"forbidden names the tag {tag!r}, which is not in y; the tags are {list(state)}.")
         mask[state[pair[0]], state[pair[1]]] = True
+    if mask.all():
+        raise OptionError(
+            "forbidden lists every transition between the tags, so that no sequence of two would be allowed."
+        )
     return mask if mask.any() else None
 
 

@@ -288,18 +288,24 @@ def class_weights(class_weight: Any, classes: NDArray[Any], states: NDArray[np.i
 
 
 def example_weights(sample_weight: ArrayLike | None, n: int, noun: str) -> NDArray[np.float64]:
-    """A weight for each example, 1 by default; what they must be besides is for the problem to check."""
-    weight = np.ones(n) if sample_weight is None else as_weights(sample_weight, "sample_weight")
+    """A weight for each example, 1 by default: finite, not negative, and not all of them 0."""
+    if sample_weight is None:
+        return np.ones(n)
+    weight = as_weights(sample_weight, "sample_weight")
     if weight.shape != (n,):
         raise DataError(f"sample_weight has shape {weight.shape}; expected ({n},), one per {noun}.")
+    wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    if len(wrong):
+        k = int(wrong[0])
+        raise DataError(f"sample_weight[{k}] is {weight[k]}; sample weights must be finite and not negative.")
+    if n and not weight.any():
+        raise DataError(f"sample_weight is 0 for every {noun}; sample weights must not all be zero.")
     return weight
 
 
 def score_weights(sample_weight: ArrayLike | None, n: int, noun: str) -> NDArray[np.float64]:
     """A weight for each example of a mean, which is of no use if all are 0."""
     weight = example_weights(sample_weight, n, noun)
-    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
-        raise DataError("sample_weight must be finite, not negative, and not all zero.")
     # Of equal size as before, but a sum that a float can hold.
     return np.asarray(weight / weight.max())
 

@@ -16,7 +16,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.errors import DataError
+from maxmargin.errors import DataError, OptionError
 from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, StructuredEstimator, shared
 from maxmargin.estimators.confidence import ConfidenceMixin, Sure
@@ -140,6 +140,10 @@ class OneVariableClassifier(ClassifierMixin, Explainable, ConfidenceMixin, Onlin
         weight = target.example_weights(sample_weight, len(states), "example")
         if by_class is not None:
             weight = weight * by_class[states]
+            if not weight.any():
+                raise OptionError(
+                    "class_weight leaves every example with a weight of 0; at least one class needs a weight above 0."
+                )
         problem = self._problem(
             training_rows(self, features, ordered=known is None and not self._has_measure and self.signs is None),
             states,

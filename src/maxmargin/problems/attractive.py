@@ -1,8 +1,8 @@
 """Whether the signs of weights make all pairs of a batch attract, whatever the weights are: a graph cut is then exact.
 
-A pair of binary variables is supermodular if s(0, 0) + s(1, 1) >= s(0, 1) + s(1, 0). Its score is fixed + features . weights,
-so that it is so for all weights of these signs if the features are not negative, blocks of equal states have weights that are
-not negative, blocks of different states weights that are not positive, and the fixed scores are supermodular themselves.
+A pair of binary variables is supermodular if s(0, 0) + s(1, 1) >= s(0, 1) + s(1, 0). Its score is fixed + features . weights, so
+that it is so for all weights of these signs if the features are not negative, blocks of equal states have weights that are not
+negative, blocks of different states weights that are not positive, and the fixed scores are supermodular themselves.
 """
 
 from __future__ import annotations

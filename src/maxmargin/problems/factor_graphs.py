@@ -765,7 +765,9 @@ def example_weights(weights: ArrayLike | None, n_examples: int) -> NDArray[np.fl
     if values.shape != (n_examples,):
         raise DataError(f"The sample weights have shape {values.shape}; expected ({n_examples},), one per example.")
     if not np.isfinite(values).all() or (values < 0).any() or not values.any():
-        raise DataError("Sample weights must be finite, not negative, and not all zero.")
+        wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+        which = f"; that of example {int(wrong[0])} is {values[wrong[0]]}" if len(wrong) else ""
+        raise DataError(f"Sample weights must be finite, not negative, and not all zero{which}.")
     with np.errstate(over="ignore"):
         total = values.sum()
     if not np.isfinite(total):
