@@ -25,13 +25,14 @@ from maxmargin.estimators.given_features import check_features, compare_columns,
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.online import OnlineMixin
 from maxmargin.estimators.parameters import check_parameters
+from maxmargin.estimators.pruning import PruningMixin
 from maxmargin.estimators.stopping import Watch
 from maxmargin.inference.contract import check_count
 from maxmargin.measures import MeasureProblem
 from maxmargin.problems import FactorGraphs
 
 
-class OneVariableClassifier(ClassifierMixin, ConfidenceMixin, OnlineMixin, StructuredEstimator):
+class OneVariableClassifier(ClassifierMixin, ConfidenceMixin, OnlineMixin, PruningMixin, StructuredEstimator):
     """Base of the classifiers of single examples; a task adds its problem and what its scores mean."""
 
     def __init__(
