@@ -28,6 +28,7 @@ from maxmargin.estimators.base import shared
 from maxmargin.estimators.confidence import Sure
 from maxmargin.estimators.edge_kernels import EdgeSpace
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
+from maxmargin.estimators.given_features import compare_columns, remember_columns
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
@@ -144,6 +145,8 @@ class GraphSVM(StructuredPredictor):
         How the training graphs would be predicted; other graphs may allow another engine.
     n_features_in_, n_edge_features_in_ : int
         p, and q; the latter is 0 if the edges have no features of their own.
+    feature_names_in_ : array (p,)
+        Only if the features of nodes were data frames with columns named by strings.
 
     Examples
     --------
@@ -271,7 +274,10 @@ class GraphSVM(StructuredPredictor):
         def finish(model: Any) -> None:
             model._edges = None if edges is None else space
             model.classes_ = classes
+            vars(model).pop("feature_names_in_", None)
             model.n_features_in_ = int(parts[0][0].shape[1])
+            if hasattr(graphs[0][0], "columns"):
+                remember_columns(model, graphs[0][0])
             model.n_edge_features_in_ = n_edge_features
             model._name_weights()
 
@@ -382,6 +388,8 @@ class GraphSVM(StructuredPredictor):
                 raise DataError(
                     f"Graph {m} has {width} edge features, but GraphSVM is expecting {own}, as in training."
                 )
+        if hasattr(self, "feature_names_in_") or hasattr(graphs[0][0], "columns"):
+            compare_columns(self, graphs[0][0])
         rows = _stack_nodes(parts)
         rows = rows if self._class_wise else prediction_rows(self, rows)
         edge_rows = None if self._edges is None else self._edges.scores(_stack_edges(parts, own))
@@ -442,7 +450,10 @@ def _check_graphs(graphs: Sequence[Any], n_edge_features: int | None = None) -> 
     if len(graphs) == 0:
         raise DataError("There is no graph: the data is empty.")
     parts = [check_graph(m, graph) for m, graph in enumerate(graphs)]
+    names = [list(getattr(nodes, "columns", [])) for nodes, _, _ in parts]
     for m, (nodes, _, _) in enumerate(parts):
+        if names[m] != names[0]:
+            raise DataError(f"The columns of graph {m} are named differently than those of graph 0.")
         if nodes.ndim != 2 or 0 in nodes.shape:
             raise DataError(
                 f"Graph {m}: the node features have shape {nodes.shape}; expected (nodes, features), "

@@ -46,7 +46,7 @@ class PruningMixin:
         Parameters
         ----------
         keep : float, optional
-            Share of the weights of features to keep, above 0 and at most 1: those of the largest absolute values.
+            Share of the weights of features that are not 0 to keep, above 0 and at most 1: those of the largest absolute values.
         threshold : float, optional
             Keep the weights of at least this absolute value.
         eval_set : (X, y), optional
@@ -74,7 +74,8 @@ class PruningMixin:
         if max_loss is not None and eval_set is None:
             raise OptionError("max_loss is about held-out examples; give them as eval_set=(X, y).")
         before = None if eval_set is None else float(model.score(*eval_set))
-        size = np.sort(np.abs(_weights_of_features(model, model.result_.weights)), axis=None)[::-1]
+        size = np.abs(np.concatenate([block.ravel() for block in _blocks(model, model.result_.weights)]))
+        size = np.sort(size[size > 0.0])[::-1]
         if threshold is not None:
             return _pruned(model, float(threshold), eval_set, before)
         if keep is not None:
@@ -90,13 +91,6 @@ class PruningMixin:
         return best
 
 
-def _weights_of_features(model: Any, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Views of the weights of features, (blocks, p), those of features in the context of other tags included; one after the
-    other.
-    """
-    return np.concatenate(list(_blocks(model, weights)))
-
-
 def _blocks(model: Any, weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
     """The weights of features as views (blocks, p): of variables, and of factors if these have the same features."""
     p, n = model.n_features_in_, len(model.intercept_)
@@ -108,9 +102,8 @@ def _blocks(model: Any, weights: NDArray[np.float64]) -> list[NDArray[np.float64
 
 
 def _cut(size: NDArray[np.float64], share: float) -> float:
-    """The absolute value of the last weight that is kept; never 0, which is not worth keeping."""
-    last = float(size[max(1, math.ceil(share * len(size))) - 1])
-    return max(last, float(np.finfo(np.float64).tiny))
+    """The absolute value of the last weight that is kept."""
+    return float(size[max(1, math.ceil(share * len(size))) - 1]) if len(size) else 0.0
 
 
 def _pruned(model: Any, threshold: float, eval_set: tuple[Any, Any] | None, before: float | None) -> Any:
