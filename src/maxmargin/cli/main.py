@@ -18,7 +18,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 
-from maxmargin.cli import bench, compile_ahead, evaluate, info, predict, reproduce, train
+from maxmargin.cli import bench, compile_ahead, evaluate, info, predict, prune, reproduce, train
 from maxmargin.cli.exits import (
     BAD_DATA,
     CANNOT_WRITE,
@@ -37,6 +37,7 @@ _COMMANDS = {
     "train": train,
     "predict": predict,
     "evaluate": evaluate,
+    "prune": prune,
     "info": info,
     "compile": compile_ahead,
     "reproduce": reproduce,
