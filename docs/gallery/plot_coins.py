@@ -27,22 +27,16 @@ truth = ndimage.binary_fill_holes(segmentation.watershed(gradient, markers) == 2
 
 
 # %%
-# Every pixel is a node with five features; every pair of neighbours is an edge with two, a constant and how much
-# they differ.
+# Every pixel is a node with five features; every pair of neighbours is an edge with two, a constant and the contrast
+# between them.
+features = np.stack(
+    [photo, filters.gaussian(photo, 2), filters.gaussian(photo, 12), gradient, filters.gaussian(gradient, 2)], axis=-1
+)
+
+
 def grid(rows, columns):
     """The graph of a part of the picture."""
-    part = photo[rows, columns]
-    seen = [part, filters.gaussian(photo, 2)[rows, columns], filters.gaussian(photo, 12)[rows, columns]]
-    seen += [gradient[rows, columns], filters.gaussian(gradient, 2)[rows, columns]]
-    number = np.arange(part.size).reshape(part.shape)
-    edges = np.vstack(
-        [
-            np.column_stack([number[:, :-1].ravel(), number[:, 1:].ravel()]),
-            np.column_stack([number[:-1].ravel(), number[1:].ravel()]),
-        ]
-    )
-    differ = np.abs(np.diff(part.ravel()[edges], axis=1))
-    return np.stack([one.ravel() for one in seen], axis=1), edges, np.hstack([np.ones_like(differ), 10 * differ])
+    return mm.grid_graph(photo[rows, columns], features[rows, columns], beta=1000.0)
 
 
 height, width = photo.shape
@@ -52,7 +46,7 @@ pieces = [
 graphs, labels = [grid(*piece) for piece in pieces], [truth[piece].ravel() for piece in pieces]
 model = mm.GraphSVM(C=1000, edge_weights="potts", tol=0.01, max_seconds=60).fit(graphs, labels)
 print(model.result_.summary())
-print("weights of neighbours that agree, constant and by how much they differ:", model.edge_coef_.round(4))
+print("weights of neighbours that agree, constant and by how alike they are:", model.edge_coef_.round(4))
 
 # %%
 # The right half, which the model has not seen. Cuts find the best labeling of the whole grid; probabilities on a
@@ -65,4 +59,4 @@ with warnings.catch_warnings():
     sure = model.predict_proba([grid(*right)])[0].max(axis=1)
 shape = photo[right].shape
 print(f"pixels as the watershed has them: {np.mean(found[0] == truth[right].ravel()):.3f}")
-mm.plot_segmentation(photo[right], found[0].reshape(shape), sure.reshape(shape), truth[right])
+mm.plot_segmentation(photo[right], mm.labels_as_image(found[0], shape), mm.labels_as_image(sure, shape), truth[right])

@@ -12,6 +12,7 @@ import numpy as np
 from skimage import data, filters
 
 import maxmargin as mm
+from maxmargin.problems.grids import grid_edges
 
 photos = [data.brick() / 255.0, data.grass() / 255.0, data.gravel() / 255.0]
 rng = np.random.default_rng(0)
@@ -37,10 +38,7 @@ def graph(picture):
     layers = [picture, np.abs(edges_x), np.abs(edges_y), np.abs(filters.laplace(picture))]
     blocks = [one.reshape(tiles, tile, tiles, tile).swapaxes(1, 2).reshape(tiles * tiles, -1) for one in layers]
     features = np.column_stack([f(one, axis=1) for one in blocks for f in (np.mean, np.std)])
-    number = np.arange(tiles * tiles).reshape(tiles, tiles)
-    across = np.column_stack([number[:, :-1].ravel(), number[:, 1:].ravel()])
-    down = np.column_stack([number[:-1].ravel(), number[1:].ravel()])
-    return features, np.vstack([across, down])
+    return features, grid_edges(tiles, tiles)
 
 
 train = [patchwork(0) for _ in range(4)]

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from maxmargin.estimators.ranking import RankingSVM
     from maxmargin.estimators.structured import StructuredSVM
     from maxmargin.features.text import TextFeatures
+    from maxmargin.problems.grids import grid_graph, labels_as_image
+    from maxmargin.problems.networks import graph_from_adjacency, graph_from_networkx
     from maxmargin.problems.python_problem import PythonProblem
     from maxmargin.reporting.abstention import choose_threshold, risk_coverage
     from maxmargin.reporting.explanation_plot import plot_explanation
@@ -75,7 +77,11 @@ __all__ = [
     "fetch_treebank_sample",
     "fetch_yeast",
     "formats",
+    "graph_from_adjacency",
+    "graph_from_networkx",
+    "grid_graph",
     "inference",
+    "labels_as_image",
     "load",
     "make_synth1",
     "make_synth2",
@@ -123,6 +129,10 @@ _HOMES = {
     "StructuredSVM": "estimators.structured",
     "TextFeatures": "features.text",
     "choose_threshold": "reporting.abstention",
+    "graph_from_adjacency": "problems.networks",
+    "graph_from_networkx": "problems.networks",
+    "grid_graph": "problems.grids",
+    "labels_as_image": "problems.grids",
     "load": "estimators.loading",
     "path": "solvers.path",
     "plot_convergence": "reporting.plots",

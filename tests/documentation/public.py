@@ -54,6 +54,7 @@ MODULES = {
         "write_trees",
     ),
     "maxmargin.parsing.trees": ("Tree",),
+    "maxmargin.problems.grids": ("grid_edges",),
     "maxmargin.problems.losses": ("variable_losses",),
     "maxmargin.problems.python_problem": ("Model", "OracleError"),
     "maxmargin.reporting.chunks": ("ChunkScore", "ChunkScores", "chunk_scores"),

@@ -117,6 +117,36 @@ def test_a_callback_ends_training():
     np.testing.assert_array_equal(model.coef_, same.coef_)
 
 
+def test_runs_that_choose_C_are_not_watched():
+    (X, y), held = noisy_rows(0), noisy_rows(1)
+    seen = []
+    model = MultiClassSVM().fit(X, y, eval_set=held, callbacks=[seen.append])
+    plain = MultiClassSVM().fit(X, y)
+    np.testing.assert_array_equal(model.result_.weights, plain.result_.weights)
+    assert model.C_ == plain.C_
+    assert [report.n_passes for report in seen] == model.result_.history["n_passes"].tolist()
+    assert not np.isnan(model.result_.history["eval_loss"]).any()
+
+
+def test_progress_says_how_it_ended(capsys):
+    (X, y), held = noisy_rows(0), noisy_rows(1, 300)
+    MultiClassSVM(C=1e5, tol=1e-6, solver="bcfw", verbose=1).fit(X, y, eval_set=held, patience=2)
+    assert "EARLY_STOPPED" in capsys.readouterr().err
+
+
+def test_a_resumed_run_has_no_loss_for_the_checks_before(tmp_path):
+    (X, y), held = noisy_rows(0), noisy_rows(1)
+    options = {"C": 1e4, "tol": 0.0, "solver": "bcfw", "checkpoint": tmp_path / "run.ck"}
+    first = MultiClassSVM(**options, max_passes=4).fit(X, y, eval_set=held)
+    again = MultiClassSVM(**options, max_passes=9).fit(X, y, eval_set=held)
+    whole = MultiClassSVM(**options | {"checkpoint": None}, max_passes=9).fit(X, y, eval_set=held)
+    n = len(first.result_.history["eval_loss"])
+    losses = again.result_.history["eval_loss"]
+    assert np.isnan(losses[: n - 1]).all()
+    np.testing.assert_array_equal(losses[n:], whole.result_.history["eval_loss"][n:])
+    np.testing.assert_array_equal(again.result_.weights, whole.result_.weights)
+
+
 def test_weights_of_a_report_are_those_of_the_problem():
     """Also where columns of sparse features are trained in another order."""
     rng = np.random.default_rng(0)

@@ -17,7 +17,7 @@ INSIDE_ERROR, PROCESS_LOST, INTERRUPTED, CLOSED_PIPE = 70, 71, 130, 141
 
 EXIT_CODES = """\
 exit codes:
-  0    done; a trained model has converged to the tolerance
+  0    done; a trained model has converged to the tolerance, or was stopped by --patience
   1    trained, but not converged to the tolerance (the model is saved)
   2    wrong usage: an option that does not exist or cannot be
   3    bad data, or a bad model file

@@ -18,7 +18,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 
-from maxmargin.cli import bench, compile_ahead, evaluate, info, pack, predict, reproduce, train
+from maxmargin.cli import bench, compile_ahead, evaluate, info, pack, predict, prune, reproduce, train
 from maxmargin.cli.exits import (
     BAD_DATA,
     CANNOT_WRITE,
@@ -38,6 +38,7 @@ _COMMANDS = {
     "train": train,
     "predict": predict,
     "evaluate": evaluate,
+    "prune": prune,
     "info": info,
     "pack": pack,
     "compile": compile_ahead,

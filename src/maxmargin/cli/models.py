@@ -146,7 +146,7 @@ def exit_code(results: list[Any]) -> int:
         )
         say(uncertified.replace("Interrupted", how, 1) or f"{how}; this is the best certified model so far.")
         return 128 + int(by)
-    return DONE if statuses == {"CONVERGED"} else NOT_CONVERGED
+    return DONE if statuses <= {"CONVERGED", "EARLY_STOPPED"} else NOT_CONVERGED
 
 
 def report(args: argparse.Namespace, model: Any) -> dict[str, Any]:

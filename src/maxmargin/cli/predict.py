@@ -10,6 +10,7 @@ from maxmargin.cli.data import DATA_HELP, add_data_options, read_data
 from maxmargin.cli.dataset import Dataset
 from maxmargin.cli.exits import DONE, check_output, say, to_json, writing
 from maxmargin.cli.outputs import output_kind, predictions_text
+from maxmargin.errors import OptionError
 
 SUMMARY = "predict with a model"
 DESCRIPTION = """\
@@ -27,6 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="model file, from 'maxmargin train -o'")
     parser.add_argument("data", metavar="DATA", help=DATA_HELP)
     add_data_options(parser)
+    parser.add_argument("--threshold", type=float, metavar="T", help="print ? for what is less sure than this")
+    parser.add_argument(
+        "--confidence",
+        choices=("probability", "margin", "joint"),
+        help="of --threshold: the probability of each label (the default); by how much each labeling is ahead of the second "
+        "best; or the probability of each labeling",
+    )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write there instead of to the standard output; .jsonl and .csv say how"
     )
@@ -38,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Load, predict, print."""
     check_output(args.output)
+    if args.confidence is not None and args.threshold is None:
+        raise OptionError("--confidence says what --threshold is of; give it, too.")
     from maxmargin.cli.models import load_model
 
     model = load_model(args.model)
@@ -45,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     predict = {"binary": _classes, "multi-class": _classes, "parser": _trees, "ranking": _scores}.get(
         model.task, _structures
     )
-    found = predict(model, data.inputs)
+    found = predict(model, data.inputs) if args.threshold is None else _sure(model, data.inputs, args)
     kind = output_kind(args.output)
     if kind is not None and not args.json:
         text = predictions_text(kind, model, data, found).removesuffix("\n")
@@ -82,6 +92,40 @@ def _text(model: Any, data: Dataset, found: dict[str, Any], args: argparse.Names
         return "\n".join(tree or "" for tree in predictions)
     between = "," if data.task == "multi-label" else " "
     return "\n".join(between.join(map(str, one)) if isinstance(one, list) else str(one) for one in predictions)
+
+
+def _sure(model: Any, X: Any, args: argparse.Namespace) -> dict[str, Any]:
+    """Predictions, with ? for those that are not sure enough."""
+    if not hasattr(model, "predict_or_abstain"):
+        raise OptionError(f"--threshold is not for the task {model.task}.")
+    found = model.predict_or_abstain(X, args.threshold, args.confidence or "probability")
+    if model.task == "multi-label" and getattr(found.accepted, "ndim", 1) == 2:
+        # Of each label, its name if it is on and with a question mark if that is not sure.
+        on = model._encode(found.labels) == 1
+        marks = [
+            [
+                f"{name}{'' if keep else '?'}"
+                for name, keep, is_on in zip(model.classes_, sure, row, strict=True)
+                if is_on or not keep
+            ]
+            for row, sure in zip(on, found.accepted, strict=True)
+        ]
+        predictions: list[Any] = marks
+    elif isinstance(found.labels, list):
+        predictions = [
+            ["?"] * len(row) if one is None else [str(tag) for tag in one]
+            for one, row in zip(
+                found.marked("?" if isinstance(found.accepted, list) else None), found.labels, strict=True
+            )
+        ]
+    elif model.task == "multi-label":
+        predictions = [
+            model.classes_[row == 1].tolist() if keep else ["?"]
+            for row, keep in zip(found.labels, found.accepted, strict=True)
+        ]
+    else:
+        predictions = found.marked("?").tolist()
+    return {"predictions": predictions, "confidence": found.confidence, "coverage": found.coverage}
 
 
 def _classes(model: Any, X: Any) -> dict[str, Any]:

@@ -36,7 +36,8 @@ labels and one that does not, each with C chosen on held-out data, and their tes
 _NEED_DATA = (
     "task", "format", "features", "xml", "n_labels", "split", "target", "drop", "label_names", "superpixels",
     "word_column", "tag_column", "comment", "edges", "edge_weights",
-    "test", "kernel", "gamma", "degree", "objective", "scale", "device", "validation_fraction", "cv", "markov", "parent",
+    "test", "eval", "patience", "kernel", "gamma", "degree", "objective", "scale", "device", "validation_fraction", "cv", "markov",
+    "parent",
     "min_count", "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, *OF_CHECKPOINTS, "settings", "dask",
 )  # fmt: skip
 
@@ -55,6 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-seconds", type=float, metavar="S", help="most seconds of training (default: no limit)")
     parser.add_argument("--no-intercept", action="store_true", default=None, help="no constant feature")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the solver (default: 0)")
+    parser.add_argument("--eval", metavar="DATA", help="held-out data, whose loss is computed during training")
+    parser.add_argument(
+        "--patience",
+        type=int,
+        metavar="N",
+        help="stop after N checks without a smaller loss on --eval; keep the best weights",
+    )
     parser.add_argument("--test", metavar="DATA", help="evaluate on this data afterwards")
     parser.add_argument("-o", "--output", metavar="FILE", help="save the model there, such as model.mm")
     parser.add_argument("--plot", metavar="FILE", help="save a picture of the convergence there, such as gap.png")
@@ -199,6 +207,8 @@ def run(args: argparse.Namespace) -> int:
             raise OptionError("Several values of -C need DATA; without it, train runs its demonstration.")
         _hush(args)
         return run_demonstration(args)
+    if args.eval == "-" and "-" in (args.data, args.test):
+        raise OptionError("--eval is -, the standard input, which can be read once, and so is DATA or --test.")
     if args.data == args.test == "-":
         raise OptionError("DATA and --test are both -, the standard input, which can be read once.")
     # Options that cannot be are found before the data is read, which says the task if nothing else does.
@@ -207,7 +217,7 @@ def run(args: argparse.Namespace) -> int:
     model = make_model(args, data.task, **data.parameters)
     _hush(args)
     with _trained_by(args, model):
-        model.fit(data.inputs, data.targets, **data.more)
+        model.fit(data.inputs, data.targets, **data.more, **_watching(args, model))
     if data.feature_names is not None:
         model._feature_names = data.feature_names
     saved = save_outputs(args, model, model.result_)
@@ -218,6 +228,7 @@ def run(args: argparse.Namespace) -> int:
             | {
                 "data": args.data,
                 "n_examples": len(data),
+                "eval": None if args.eval is None else _best_check(args, model),
                 "test": None if test is None else test.report(),
                 "model": args.output,
             }
@@ -225,6 +236,25 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(args, model, data, test, saved)
     return exit_code([model.result_])
+
+
+def _watching(args: argparse.Namespace, model: Any) -> dict[str, Any]:
+    """What ``--eval`` and ``--patience`` ask of `fit`."""
+    if args.eval is None:
+        if args.patience is not None:
+            raise OptionError("--patience is about held-out data; give it as --eval DATA.")
+        return {}
+    if model.task == "ranking":
+        raise OptionError("--eval is not for the task ranking.")
+    plain = argparse.Namespace(**vars(args))
+    plain.split = plain.max_words = None
+
+    def held(trained: Any) -> tuple[Any, Any]:
+        """Read in the terms of the model, whose columns and labels are known when training has begun."""
+        found = read_data(args.eval, plain, trained)
+        return found.inputs, found.targets
+
+    return {"eval_set": held, "patience": args.patience}
 
 
 @contextmanager
@@ -246,6 +276,11 @@ def _trained_by(args: argparse.Namespace, model: Any) -> Iterator[None]:
             yield
         finally:
             model.solver = on_cluster.solver
+
+
+def _best_check(args: argparse.Namespace, model: Any) -> dict[str, Any]:
+    said = model.result_.options
+    return {"data": args.eval, "best_pass": said.get("best_pass"), "best_loss": said.get("best_eval_loss")}
 
 
 def _hush(args: argparse.Namespace) -> None:
@@ -308,6 +343,9 @@ def _print(args: argparse.Namespace, model: Any, data: Dataset, test: Evaluation
     print(f"solver       {result.solver}: {result.options.get('reason', '')}")
     print(f"inference    {model.inference_}")
     print(f"training     {result.status} after {result.n_passes} passes, {result.seconds:.2f} s")
+    if "best_pass" in result.options:
+        best = _best_check(args, model)
+        print(f"held out     {args.eval}: the least loss was {best['best_loss']:.4g}, at pass {best['best_pass']}")
     if "n_shards" in result.options:
         said = result.options
         print(

@@ -34,6 +34,7 @@ from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective
 from maxmargin.estimators.online import OnlineMixin
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
+from maxmargin.estimators.pruning import PruningMixin
 from maxmargin.estimators.restoring import size_of
 from maxmargin.estimators.signs import with_signs
 from maxmargin.estimators.stopping import Watch
@@ -51,7 +52,7 @@ MOST_WEIGHTS = 2**29
 _OPTIONAL = ("start_coef_", "end_coef_", "transition2_coef_", "emission_coef_", "emission2_coef_", "vectoriser_")
 
 
-class ChainSVM(OnlineMixin, StructuredPredictor):
+class ChainSVM(OnlineMixin, PruningMixin, StructuredPredictor):
     """Tagger of sequences that learns which tags follow each other.
 
     Parameters

@@ -367,6 +367,20 @@ def cost_table(loss: Any, classes: NDArray[Any]) -> Any:
 # A label for each part of an example
 
 
+class Labelings(list[Any]):
+    """A list of labelings, one an example, which NumPy takes for an array (n,) of objects, whatever their lengths.
+
+    So scikit-learn's `cross_val_predict` can put together the predictions of its folds.
+    """
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """An array of objects."""
+        out = np.empty(len(self), object)
+        for m, one in enumerate(self):
+            out[m] = one
+        return out if dtype is None else out.astype(dtype)
+
+
 def values_of_parts(labels: Any, m: int, n: int, whole: str, part: str, noun: str) -> Sequence[Any]:
     """One value for each of example m's n parts: the nodes of a graph, the positions of a sequence."""
     title = f"{whole.capitalize()} {m}"

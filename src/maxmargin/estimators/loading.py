@@ -17,6 +17,7 @@ from maxmargin.estimators.multi_class import MultiClassSVM
 from maxmargin.estimators.multi_label import MultiLabelSVM
 from maxmargin.estimators.parser import ParserSVM
 from maxmargin.estimators.ranking import RankingSVM
+from maxmargin.estimators.restoring import dense_weights
 from maxmargin.features.saved import vectoriser_of
 from maxmargin.formats.model_file import read_model
 from maxmargin.inference import ENGINES
@@ -58,7 +59,7 @@ def _restore(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
     if not isinstance(task, str) or task not in TASKS:
         raise ModelFileError(f"its task is {task!r}, and this version knows {', '.join(TASKS)}.")
     estimator = _estimator(TASKS[task], header["parameters"])
-    weights = arrays["weights"]
+    weights = arrays["weights"] = dense_weights(header, arrays)
     if weights.dtype != np.float64 or not np.isfinite(weights).all():
         raise ModelFileError("its weights are not all finite numbers of double precision.")
     estimator._restore(header, arrays)

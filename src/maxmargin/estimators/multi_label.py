@@ -27,6 +27,7 @@ from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective
 from maxmargin.estimators.online import OnlineMixin
 from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
+from maxmargin.estimators.pruning import PruningMixin
 from maxmargin.estimators.signs import with_signs
 from maxmargin.estimators.stopping import Watch
 from maxmargin.inference import MapResult
@@ -35,7 +36,7 @@ from maxmargin.problems import FactorGraphs, label_edges, multi_label_problem
 from maxmargin.problems.conditionals import conditional_scores
 
 
-class MultiLabelSVM(OnlineMixin, StructuredPredictor):
+class MultiLabelSVM(OnlineMixin, PruningMixin, StructuredPredictor):
     """Multi-label classifier that learns which labels go together.
 
     Parameters

@@ -26,6 +26,7 @@ from maxmargin.estimators.given_features import check_features, compare_columns,
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.online import OnlineMixin
 from maxmargin.estimators.parameters import check_parameters
+from maxmargin.estimators.pruning import PruningMixin
 from maxmargin.estimators.signs import with_signs
 from maxmargin.estimators.stopping import Watch
 from maxmargin.inference.contract import check_count
@@ -34,7 +35,9 @@ from maxmargin.packed.data import room_for
 from maxmargin.problems import FactorGraphs, binary_problem, multi_class_problem
 
 
-class OneVariableClassifier(ClassifierMixin, Explainable, ConfidenceMixin, OnlineMixin, StructuredEstimator):
+class OneVariableClassifier(
+    ClassifierMixin, Explainable, ConfidenceMixin, OnlineMixin, PruningMixin, StructuredEstimator
+):
     """Base of the classifiers of single examples; a task adds its problem and what its scores mean."""
 
     def __init__(

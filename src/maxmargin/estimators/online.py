@@ -66,9 +66,9 @@ class OnlineMixin:
         model: Any = self
         model._check_parameters()
         _refuse(model)
-        first, before = not hasattr(model, "result_"), getattr(model, "result_", None)
-        known = _known(model, y, classes, first)
-        if not first and model.task != "chain":
+        before: Result | None = getattr(model, "result_", None)
+        known = _known(model, y, classes, before is None)
+        if before is not None and model.task != "chain":
             compare_columns(model, X)
         given = model.prepare(X, y, sample_weight, known=known)
         problem, vectoriser = given.problem, given.attributes.pop("vectoriser_", None)
@@ -77,33 +77,18 @@ class OnlineMixin:
                 f"X has {given.features.shape[1] - int(model.fit_intercept)} features, but {type(model).__name__} is expecting "
                 f"{model.n_features_in_} features as input, as in the first batch."
             )
-        n, sizes = problem.n_examples, np.diff(problem.example_variables)
-        problem = problem.with_weights(problem.arrays.weight, given.mass / n)
-        asked = model.solver if not (isinstance(model.solver, str) and model.solver == "auto") else "subgradient"
+        problem = problem.with_weights(problem.arrays.weight, given.mass / problem.n_examples)
+        asked = "subgradient" if isinstance(model.solver, str) and model.solver == "auto" else model.solver
         solver = make_solver(asked, problem, model.objective, model.inference, model.device)
-        if model._online is None:
-            unit, _ = scale_of(problem)
-            if is_real(model.C):
-                C, reason = float(model.C), "as asked"
-            elif before is not None:
-                C, reason = float(model.C_), "as in the fit before"
-            else:
-                C, reason = rounded(unit * FEW * 10.0**RULE), "by the scale of the first batch"
-            # The first step moves scores by about the loss.
-            t0 = getattr(solver, "t0", None)
-            stream = Stream(1.0 / C, max(1.0, C / unit) if t0 is None else float(t0))
-            if before is not None:
-                stream.start = before.weights
-            online = stream, float(sizes.mean()), reason
-        else:
-            online = model._online
+        online = model._online or _begin(model, problem, solver, before)
         stream, mean_size, reason = online
-        if sizes.mean() != mean_size and not (isinstance(model.loss, str) and model.loss != "hamming"):
-            problem = problem.with_costs(np.full(len(problem.labels), float(sizes.mean()) / mean_size))
+        size = len(problem.labels) / problem.n_examples
+        if size != mean_size and not (isinstance(model.loss, str) and model.loss != "hamming"):
+            problem = problem.with_costs(np.full(len(problem.labels), size / mean_size))
         clock = jit.clock()
         weights = stream.visit(solver, problem)
         model._online = online
-        if first:
+        if before is None:
             model.classes_ = given.classes
             vars(model).update(given.attributes)
             if vectoriser is not None:
@@ -120,9 +105,26 @@ class OnlineMixin:
             {**solver.options(), "C": model.C_, "tol": float(model.tol), "C_reason": reason, "t0": stream.t0},
         )  # fmt: skip
         model.path_ = {model.C_: model.result_}
-        model.temperature_ = temperature_of(problem, weights, min(SOME, n))
+        model.temperature_ = temperature_of(problem, weights, min(SOME, problem.n_examples))
         model._name_weights()
         return self
+
+
+def _begin(model: Any, problem: Any, solver: Any, before: Result | None) -> tuple[Stream, float, str]:
+    """The first visit is still to come: the stream, the mean size of examples, and why this C."""
+    unit, _ = scale_of(problem)
+    if is_real(model.C):
+        C, reason = float(model.C), "as asked"
+    elif before is not None:
+        C, reason = float(model.C_), "as in the fit before"
+    else:
+        C, reason = rounded(unit * FEW * 10.0**RULE), "by the scale of the first batch"
+    # The first step moves scores by about the loss.
+    t0 = getattr(solver, "t0", None)
+    stream = Stream(
+        1.0 / C, max(1.0, C / unit) if t0 is None else float(t0), None if before is None else before.weights
+    )
+    return stream, len(problem.labels) / problem.n_examples, reason
 
 
 def _refuse(model: Any) -> None:

@@ -56,6 +56,8 @@ class StructuredPredictor(Explainable, ConfidenceMixin, StructuredEstimator):
             return (self._nothing(), np.empty(0), np.empty(0)) if return_bound else self._nothing()
         problem, found = self._predict(X)
         labels = self._present_found(found, problem)
+        if isinstance(labels, list):
+            labels = target.Labelings(labels)
         return (labels, found.values, found.bounds) if return_bound else labels
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from maxmargin.errors import ModelFileError
 from maxmargin.estimators.feature_space import block_width, is_linear, is_low_rank
 from maxmargin.estimators.labels import as_vector
-from maxmargin.estimators.saving import COLUMN
+from maxmargin.estimators.saving import COLUMN, most_bytes
 from maxmargin.features.saved import restore_vectoriser
 from maxmargin.problems import Features
 from maxmargin.solvers.core.result import CERTIFICATES, Result, Status
@@ -133,6 +133,22 @@ def _classes(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> NDArray
     if classes.tolist() != labels or len(set(labels)) != len(labels):
         raise ModelFileError("its labels are given twice, and differ.")
     return classes
+
+
+def dense_weights(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """The weights, which may be given by the places and values of those that are not 0."""
+    if "weights" in arrays:
+        return arrays["weights"]
+    index, value, n = arrays["weights_index"], arrays["weights_value"], size_of(header, "n_weights", 1)
+    if index.dtype.kind != "i" or index.ndim != 1 or index.shape != value.shape:
+        raise ModelFileError("the places of its weights do not fit their values.")
+    if len(index) and not (index[0] >= 0 and index[-1] < n and (np.diff(index) > 0).all()):
+        raise ModelFileError(f"the places of its weights are not in order, or not below {n}.")
+    if 8 * n > most_bytes(index.nbytes + value.nbytes):
+        raise ModelFileError(f"it asks for {n} weights and has {len(index)}, too few for so much memory.")
+    weights = np.zeros(n)
+    weights[index] = value.astype(np.float64, casting="safe")
+    return weights
 
 
 def size_of(header: dict[str, Any], key: str, least: int) -> int:

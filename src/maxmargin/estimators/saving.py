@@ -4,7 +4,8 @@ Conventions
 -----------
 Header: ``library_version``, ``task``, ``parameters`` (the constructor's), ``labels``, ``feature_names`` (or null),
 ``data_frame`` (whether they are a data frame's), ``n_features``, ``certificate`` (how training ended), ``validation_path`` (how
-C was chosen, a list for each value), ``temperature`` (of probabilities) and what one task needs more. Arrays: ``weights``,
+C was chosen, a list for each value), ``temperature`` (of probabilities) and what one task needs more. Arrays: ``weights``, or,
+where most of them are 0, ``weights_index`` and ``weights_value`` with ``n_weights`` in the header,
 ``history_NAME`` for each column of the history, ``classes`` if the labels are numbers, ``edges`` for multi-label models. With a
 kernel, ``kernel`` in the header has the number of training rows and gamma, and the support vectors are the array
 ``support_vectors``, or, in CSR, ``support_data``, ``support_indices``, ``support_indptr``. With a basis, ``kernel`` has gamma and
@@ -49,6 +50,8 @@ from maxmargin.inference import ENGINES
 from maxmargin.solvers import SOLVERS
 from maxmargin.solvers.core.result import Result
 
+#: How many times larger weights may be than the places and values that stand for them.
+MOST_TIMES = 1000
 #: How the names of the history's columns begin.
 COLUMN = "history_"
 
@@ -78,10 +81,31 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
             "options": {name: _option(value) for name, value in result.options.items()},
         },
     }
-    arrays: dict[str, NDArray[Any]] = {"weights": np.asarray(result.weights, np.float64)}
+    arrays: dict[str, NDArray[Any]] = weight_arrays(np.asarray(result.weights, np.float64))
+    if "weights" not in arrays:
+        header["n_weights"] = len(result.weights)
     arrays |= {COLUMN + name: np.asarray(column) for name, column in result.history.items()}
     more = estimator._parts()
     write_model(path, header | more[0], arrays | more[1])
+
+
+def weight_arrays(weights: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    """The weights, or, if most of them are 0, the places and values of the others.
+
+    Readers refuse files that ask for far more memory than they are large (`MOST_TIMES`); such weights are written in full.
+    """
+    index = np.flatnonzero(weights)
+    if 2 * len(index) > len(weights):
+        return {"weights": weights}
+    values, places = weights[index], index.astype(np.int32 if len(weights) < 2**31 else np.int64)
+    if 8 * len(weights) > most_bytes(values.nbytes + places.nbytes):
+        return {"weights": weights}
+    return {"weights_index": places, "weights_value": values}
+
+
+def most_bytes(stored: int) -> int:
+    """The most bytes of weights that so many bytes of places and values may stand for."""
+    return MOST_TIMES * stored + (64 << 20)
 
 
 def structured_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

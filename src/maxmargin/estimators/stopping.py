@@ -55,8 +55,8 @@ class Watch(Silent):
         Who trains.
     data : tuple
         X and y of the training, for scikit-learn's callbacks.
-    eval_set : (X, y), list of one such pair, or None
-        Held-out examples.
+    eval_set : (X, y), list of one such pair, callable, or None
+        Held-out examples; a callable takes the model at the first check and returns the pair, where reading it needs the model.
     eval_metric : callable, optional
         Takes true and predicted labels, and returns a number of which less is better; None is the task loss.
     patience : int, optional
@@ -138,7 +138,8 @@ class Watch(Silent):
         go_on = self.inner.update(report)
         model = None
         if self.held is not None:
-            assert report.weights is not None
+            if report.weights is None:
+                raise OptionError("This solver does not show its weights during training, which eval_set needs.")
             weights = report.weights()
             model = self._model(weights, report)
             loss = self._loss(model)
@@ -222,6 +223,8 @@ class Watch(Silent):
 
     def _loss(self, model: Any) -> float:
         assert self.held is not None
+        if callable(self.held):
+            self.held = self.held(model)
         X, y = self.held
         if self.metric is not None:
             return float(self.metric(y, model.predict(X)))
@@ -279,10 +282,10 @@ def _mean_loss(
     return float(of_example.sum() / count.sum())
 
 
-def _pair(eval_set: Any) -> tuple[Any, Any] | None:
+def _pair(eval_set: Any) -> Any:
     """Held-out examples and labels."""
-    if eval_set is None:
-        return None
+    if eval_set is None or callable(eval_set):
+        return eval_set
     if isinstance(eval_set, list) and len(eval_set) == 1:
         eval_set = eval_set[0]
     if not isinstance(eval_set, tuple) or len(eval_set) != 2:
