@@ -61,7 +61,7 @@ def image_graph(image: Any, n_superpixels: int = 200) -> tuple[Graph, NDArray[np
         nodes = np.arange(height * width).reshape(height, width)
     else:
         colours = pixels if channels == 3 else np.repeat(pixels[:, :, :1], 3, axis=2)
-        found = _slic()(colours, n_segments=n_superpixels, compactness=10, start_label=0, channel_axis=2)
+        found = _slic()(colours, n_segments=n_superpixels, compactness=10, sigma=1, start_label=0, channel_axis=2)
         nodes = np.unique(found, return_inverse=True)[1].reshape(height, width)
     owner = nodes.ravel()
     size = np.bincount(owner).astype(np.float64)
