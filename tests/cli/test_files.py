@@ -1,8 +1,10 @@
 """The command line on the files people have: tables, JSON lines, images; predictions as JSON lines and CSV."""
 
 import csv
+import io
 import json
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -275,6 +277,12 @@ def test_images_and_masks(tmp_path, capsys):
         lines = [json.loads(line) for line in out.read_text().splitlines()]
         assert [line["image"] for line in lines] == list("0123")
         assert set(lines[0]["prediction"]) <= {1, 2}
+        masks = tmp_path / "masks.zip"
+        assert command("predict", tmp_path / "m.mm", tmp_path / "test", *more, "-o", masks) == 0
+        with zipfile.ZipFile(masks) as archive:
+            predicted = [np.asarray(Image.open(io.BytesIO(archive.read(f"{k}.png")))) for k in range(4)]
+        truth = [np.asarray(Image.open(tmp_path / "test" / "masks" / f"{k}.png")) for k in range(4)]
+        assert np.mean(np.array(predicted) == np.array(truth)) == pytest.approx(found["pixel_accuracy"])
     refused(capsys, 2, "--superpixels is for images", "train", tmp_path / "m.mm", "--format", "npz", "--superpixels", 3)
     (tmp_path / "bare" / "images").mkdir(parents=True)
     Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "bare" / "images" / "a.png")
