@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(found.report())
     else:
-        print("\n".join([*found.lines(), *found.label_lines()]))
+        print("\n".join(found.lines()))
     return DONE
 
 

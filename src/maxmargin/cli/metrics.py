@@ -68,12 +68,13 @@ class Evaluation:
         return found if self.labels is None else found | {"by_label": self.labels.to_dict()}
 
     def lines(self) -> list[str]:
-        """The figures, one a line."""
+        """The figures, one a line, and below them those of each label."""
         width = max(len(NAMES[key]) for key in self.metrics)
         lines = [f"{NAMES[key]:<{width}}  {value:.4f}" for key, value in self.metrics.items()]
-        return lines if self.chunks is None else [*lines, *str(self.chunks).splitlines()]
+        chunks = [] if self.chunks is None else str(self.chunks).splitlines()
+        return [*lines, *chunks, *self._label_lines()]
 
-    def label_lines(self) -> list[str]:
+    def _label_lines(self) -> list[str]:
         """The figures of each label, and the most frequent mistakes."""
         if self.labels is None:
             return []
