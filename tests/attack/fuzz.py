@@ -21,6 +21,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import tempfile
 import time
 import warnings
@@ -76,6 +77,14 @@ CONLLU = (
     + b"\n1\tdo\tdo\tAUX\tVB\t_\t0\troot\t_\t_\n2\tnot\tnot\tPART\tRB\t_\t1\tadvmod\t_\t_\n\n"
 )
 CONLL = "the DT B-NP\ncat NN I-NP\n\nsits VB O\nna\u00efve JJ O\n".encode()
+CSV = b'age,colour,"a b",y,z\n30,red,1.5,1,0\n40,blue,-2e3,0,1\n\n50,"r""ed",true,1,1\n'
+TOKENS = b"""{"id": 1, "tokens": ["the", "cat"], "ner_tags": [0, 1]}
+{"id": 2, "tokens": ["a"], "ner_tags": [0]}
+"""
+TEXTS = b"""{"text": "Ada met Mr. X.", "entities": [[0, 3, "PER"]], "tokens": [{"start": 0, "end": 3}, {"start": 4, "end": 7}]}
+["Eve sings", {"entities": [[0, 3, "PER"]]}]
+{"id": 3, "paragraphs": [{"sentences": [{"tokens": [{"orth": "Ada", "ner": "U-PER"}]}]}], "text": "", "ents": []}
+"""
 TREES = b"( (S (NP-SBJ (DT the) (NN dog)) (VP (VBZ barks) (-NONE- *))))\n(S (A a) (B b))\n(X (Y (Z z)))\n"
 
 
@@ -83,6 +92,23 @@ def _npz(compressed: bool, **arrays: np.ndarray) -> bytes:
     stream = io.BytesIO()
     (np.savez_compressed if compressed else np.savez)(stream, **arrays)
     return stream.getvalue()
+
+
+def _png() -> bytes:
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def _parquet() -> dict[str, bytes]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stream = io.BytesIO()
+    pq.write_table(pa.table({"a": [1, 2, 3], "b": [0.5, 1.0, -1.0], "c": ["x", "y", "x"]}), stream)
+    return {"parquet": stream.getvalue()}
 
 
 def seeds() -> dict[str, bytes]:
@@ -103,7 +129,8 @@ def seeds() -> dict[str, bytes]:
     }  # fmt: skip
     found = {
         "svmlight": SVM, "multilabel": MULTI, "svm-hmm": HMM, "arff-dense": DENSE, "arff-sparse": SPARSE, "xml": XML,
-        "conllu": CONLLU, "conll": CONLL, "trees": TREES, "trees-zip": zipped.getvalue(), "conll-zip": zipped_words.getvalue(),
+        "conllu": CONLLU, "conll": CONLL, "csv": CSV, "json-tokens": TOKENS, "json-texts": TEXTS, "image": _png(), **_parquet(),
+        "trees": TREES, "trees-zip": zipped.getvalue(), "conll-zip": zipped_words.getvalue(),
         "npz-rows": _npz(False, X=X, y=y, classes=np.array(["a", "b", "c"]), split=y % 2),
         "npz-labels": _npz(True, X=X, y=np.eye(3, dtype=int)[y]),
         "npz-sequences": _npz(True, X=X, y=y, sequence_ptr=np.array([0, 2, 6])),
@@ -162,7 +189,11 @@ def mutate(kind: str, content: bytes, rng: random.Random) -> bytes:
             content = rng.choice((_bytes, _bytes, _piece, _piece, _cut, _lines, _number, _number, _repeat))(
                 content, rng
             )
-    if kind.startswith(("model", "checkpoint", "npz")) or kind.endswith("zip") or rng.random() < 0.6:
+    if (
+        kind.startswith(("model", "checkpoint", "npz", "parquet", "image"))
+        or kind.endswith("zip")
+        or rng.random() < 0.6
+    ):
         return content
     content = rng.choice((gzip.compress, bz2.compress, _xz))(content)
     if rng.random() < 0.5:
@@ -356,6 +387,25 @@ def read(kind: str, path: str, folder: str) -> None:
         list(read_trees(path, remove_traces=True, remove_functions=True, unary="collapse"))
     elif kind.startswith("npz"):
         formats.read_graphs(path) if holds_graphs(path) else read_arrays(path)
+    elif kind == "csv":
+        table = formats.read_table(path)
+        table.features([next(iter(table.columns))])
+        table.classes(list(table.columns)[-1])
+        table.label_sets(list(table.columns)[-2:])
+    elif kind == "parquet":
+        shutil.copy(path, os.path.join(folder, "t.parquet"))
+        formats.read_table(os.path.join(folder, "t.parquet")).features()
+    elif kind == "json-tokens":
+        formats.read_token_json(path, ["D", "N"])
+    elif kind == "json-texts":
+        texts = formats.read_spacy_json(path)
+        if texts.tags:
+            texts.entities(texts.tags)
+    elif kind == "image":
+        for name in ("images", "masks"):
+            os.makedirs(os.path.join(folder, name), exist_ok=True)
+            shutil.copy(path, os.path.join(folder, name, "a.png"))
+        formats.read_image_masks(folder, 0)
     elif kind == "checkpoint":
         _resume(path)
     else:

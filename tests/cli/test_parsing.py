@@ -213,7 +213,7 @@ def test_what_does_not_fit_is_refused(folder, tmp_path, capsys):
         refused(capsys, 2, f"{option[0]} is for trees, and this is binary data", "train", tmp_path / "a.svm", *option)
     refused(capsys, 2, "--max-words is for trees", "train", tmp_path / "a.svm", "--max-words", "3")
     refused(capsys, 2, "--markov needs DATA", "train", "--markov", "1")
-    refused(capsys, 2, "--features is for words in columns", "train", bank, "--features", "words")
+    refused(capsys, 2, "--features is for words, which", "train", bank, "--features", "words")
     refused(capsys, 2, "loss='hamming' is not known", "train", bank, "--loss", "hamming")
     refused(capsys, 2, "span_features=.* is not possible", "train", bank, "--span-features", "middle")
     refused(capsys, 3, "none of at most 1 words", "train", bank, "--max-words", "1")

@@ -286,8 +286,8 @@ def test_what_is_ignored_is_said(folder, tmp_path, capsys):
 
 
 def test_help_lists_the_options(capsys):
-    for name in ("svm-multiclass", "svm-hmm"):
-        assert command(name, "--help") == 0
+    for name, words in product(("svm-multiclass", "svm-hmm"), (("--help",), ("learn", "--help"), ("classify", "-?"))):
+        assert command(name, *words) == 0
         out = capsys.readouterr().out
         assert f"maxmargin {name} learn [options] TRAIN [MODEL]" in out
         assert "-c   C: the loss against the regulariser (default: 0.01)" in out

@@ -236,10 +236,9 @@ def test_accuracy_of_chains(folder, capsys):
     assert found["sequence_accuracy"] == pytest.approx(np.mean([one.all() for one in right]))
     assert "open_labels" not in found
     assert run(["evaluate", str(folder / "chain.mm"), str(folder / "chain.npz")]) == 0
-    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == [
-        "tag accuracy",
-        "sequence accuracy",
-    ]
+    figures, _, labels = capsys.readouterr().out.partition("\n\n")
+    assert [line.split("  ")[0] for line in figures.splitlines()] == ["tag accuracy", "sequence accuracy"]
+    assert labels.split()[:5] == ["precision", "recall", "F1", "true", "predicted"]
 
 
 def test_figures_of_labelings():

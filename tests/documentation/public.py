@@ -16,6 +16,7 @@ PACKAGES = (
     "maxmargin.inference",
     "maxmargin.measures",
     "maxmargin.problems",
+    "maxmargin.reporting",
     "maxmargin.solvers",
     *(("maxmargin.torch",) if importlib.util.find_spec("torch") else ()),
 )

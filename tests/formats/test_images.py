@@ -1,12 +1,14 @@
 """Folders of images and masks, as graphs."""
 
+import io
 import sys
+import zipfile
 
 import numpy as np
 import pytest
 
 from maxmargin.errors import DataError, OptionError
-from maxmargin.formats import image_graph, read_image_masks
+from maxmargin.formats import image_graph, read_image_masks, write_masks
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("skimage")
@@ -89,6 +91,27 @@ def test_places_in_a_palette_are_classes(tmp_path):
     picture.save(folder / "masks" / "0.png")
     data, _ = read_image_masks(folder, 0)
     assert data.class_names == ["1", "3"]
+
+
+@pytest.mark.parametrize("colours", [False, True])
+def test_masks_come_back(tmp_path, colours):
+    image, mask = halves(4, 30)
+    made = np.stack([mask * 0, mask * 80, mask * 0 + 7], axis=2).astype(np.uint8) if colours else mask
+    folder = folder_of(tmp_path, [image, image[:, ::-1].copy()], [made, made[:, ::-1].copy()])
+    data, _ = read_image_masks(folder, 0)
+    names = data.class_names if colours else [int(name) for name in data.class_names]
+    write_masks(tmp_path / "masks.zip", folder, [[names[k] for k in row] for row in data.labels], 0)
+    with zipfile.ZipFile(tmp_path / "masks.zip") as archive:
+        assert archive.namelist() == ["0.png", "1.png"]
+        found = np.asarray(Image.open(io.BytesIO(archive.read("1.png"))))
+    assert np.array_equal(found, made[:, ::-1])
+    with pytest.raises(DataError, match=r"0\.png has 900 nodes, but 3 labels; is n_superpixels the same"):
+        write_masks(tmp_path / "bad.zip", folder, [[1, 1, 1]] * 2, 0)
+    with pytest.raises(DataError, match="has 2 images, but there are labels for 1"):
+        write_masks(tmp_path / "bad.zip", folder, [[1]], 0)
+    with pytest.raises(DataError, match="the label 'x' is no value of a mask"):
+        write_masks(tmp_path / "bad.zip", folder, [["x"] * 900] * 2, 0)
+    assert not (tmp_path / "bad.zip").exists()
 
 
 def test_what_is_refused(tmp_path, monkeypatch):

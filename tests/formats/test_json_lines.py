@@ -111,6 +111,11 @@ def test_tokens_of_the_text_and_the_older_training_file(tmp_path):
         ),
         ([{"text": TEXT, "entities": [[0, 12, "A"], [4, 16, "B"]]}], r"the entity from 4 to 16 \(B\) overlaps"),
         ([{"text": TEXT, "entities": []}, {"text": "a"}], r"line 2: there is no 'entities'"),
+        (
+            [{"text": "a"}, {"text": TEXT, "entities": []}],
+            r"line 2: there are 'entities', which texts before do not have",
+        ),
+        ([{"text": "a"}, {"paragraphs": []}], r"line 2: there are 'entities', which texts before do not have"),
         ([{"text": "  ", "entities": []}], r"line 1: the text '  ' has no words"),
         ([{"no": 1}], r"expected an object with 'text' and 'entities'"),
         ([{"paragraphs": [{"sentences": [{"tokens": [{"orth": "a", "ner": "X-A"}]}]}]}], r"'ner' is 'X-A'"),

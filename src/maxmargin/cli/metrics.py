@@ -11,6 +11,7 @@ import numpy as np
 from maxmargin.cli.dataset import Dataset
 from maxmargin.errors import DataError
 from maxmargin.reporting.chunks import ChunkScores, are_chunk_tags, chunk_scores
+from maxmargin.reporting.labels import LabelReport, classification_report, compare_label_sets, compare_labels
 
 NAMES = {
     "accuracy": "accuracy",
@@ -40,6 +41,10 @@ NAMES = {
 }
 
 
+#: So many labels, and so many mistakes, are printed at most; ``--json`` and ``--html`` have more.
+_LABELS, _MISTAKES = 30, 10
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """How good predictions of a data set are, for ``evaluate`` and ``train --test`` alike."""
@@ -51,19 +56,46 @@ class Evaluation:
     metrics: dict[str, float]
     #: The figures of each type of chunk, if the tags are those of chunks.
     chunks: ChunkScores | None
+    #: The figures of each label, if there are labels: not of trees and rankings.
+    labels: LabelReport | None = None
 
     def report(self) -> dict[str, Any]:
         """The figures, for JSON."""
         found = {"task": self.task, "data": self.path, "n_examples": self.n_examples, "inference": self.inference}
-        if self.chunks is None:
-            return found | self.metrics
-        return found | self.metrics | {"chunks": {kind: _figures(one) for kind, one in self.chunks.by_type.items()}}
+        found |= self.metrics
+        if self.chunks is not None:
+            found["chunks"] = {kind: _figures(one) for kind, one in self.chunks.by_type.items()}
+        return found if self.labels is None else found | {"by_label": self.labels.to_dict()}
 
     def lines(self) -> list[str]:
-        """The figures, one a line."""
+        """The figures, one a line, and below them those of each label."""
         width = max(len(NAMES[key]) for key in self.metrics)
         lines = [f"{NAMES[key]:<{width}}  {value:.4f}" for key, value in self.metrics.items()]
-        return lines if self.chunks is None else [*lines, *str(self.chunks).splitlines()]
+        chunks = [] if self.chunks is None else str(self.chunks).splitlines()
+        return [*lines, *chunks, *self._label_lines()]
+
+    def _label_lines(self) -> list[str]:
+        """The figures of each label, and the most frequent mistakes."""
+        if self.labels is None:
+            return []
+        mistakes = self.labels.confusions()[:_MISTAKES]
+        lines = ["", *self.labels.lines(_LABELS)]
+        if mistakes:
+            width = max(len(str(one)) for one, _, _ in mistakes)
+            lines += ["", "most frequent mistakes: true, predicted, how often"]
+            lines += [f"{one!s:<{width}}  {other!s}  {count}" for one, other, count in mistakes]
+        return lines
+
+    def page(self, model: str) -> str:
+        """The figures as a page of HTML with pictures."""
+        from maxmargin.reporting.evaluation_page import evaluation_page
+
+        facts = {
+            "Model": f"{model} ({self.task}; inference: {self.inference})",
+            "Data": f"{self.path}, {self.n_examples} examples",
+        }
+        metrics = {NAMES[key]: value for key, value in self.metrics.items()}
+        return evaluation_page(f"{model} on {self.path}", facts, metrics, self.labels, self.chunks)
 
 
 def _figures(score: Any) -> dict[str, float]:
@@ -73,20 +105,23 @@ def _figures(score: Any) -> dict[str, float]:
 
 def evaluate_model(model: Any, data: Dataset) -> Evaluation:
     """Predict a data set and compare with its labels."""
-    metrics, chunks = _compare(model, data)
-    return Evaluation(data.path, len(data), model.task, model.inference_, metrics, chunks)
+    metrics, chunks, labels = _compare(model, data)
+    return Evaluation(data.path, len(data), model.task, model.inference_, metrics, chunks, labels)
 
 
-def _compare(model: Any, data: Dataset) -> tuple[dict[str, float], ChunkScores | None]:
+def _compare(model: Any, data: Dataset) -> tuple[dict[str, float], ChunkScores | None, LabelReport | None]:
     targets = data.labelled().targets
     if data.task == "ranking":
-        return {"pair_accuracy": model.score(data.inputs, targets, **data.more)}, None
-    if data.task == "binary":
-        return binary_metrics(model, data.inputs, targets), None
-    if data.task == "multi-class":
-        return {"accuracy": model.score(data.inputs, targets)}, None
+        return {"pair_accuracy": model.score(data.inputs, targets, **data.more)}, None, None
+    if data.task in ("binary", "multi-class"):
+        binary = data.task == "binary"
+        metrics = (
+            binary_metrics(model, data.inputs, targets) if binary else {"accuracy": model.score(data.inputs, targets)}
+        )
+        return metrics, None, classification_report(model, data.inputs, targets)
     if data.task == "parser":
-        return parsing_metrics(targets, [trees[0] if trees else None for trees, _ in model._parse(data.inputs)]), None
+        trees = [found[0] if found else None for found, _ in model._parse(data.inputs)]
+        return parsing_metrics(targets, trees), None, None
     problem, found = model._predict(data.inputs)
     chunks = None
     if data.format == "packed" and data.task == "chain":
@@ -96,13 +131,18 @@ def _compare(model: Any, data: Dataset) -> tuple[dict[str, float], ChunkScores |
         truth = np.asarray(targets) == 1
         if truth.shape != predicted.shape:
             raise DataError(f"{data.path} has labels of shape {truth.shape}; the model predicts {predicted.shape}.")
-        metrics = multi_label_metrics(truth, predicted)
+        metrics, report = (
+            multi_label_metrics(truth, predicted),
+            compare_label_sets(truth, predicted, model.classes_.tolist()),
+        )
         if found.ambiguous is not None and found.ambiguous.any():
             halves = np.where(found.ambiguous.reshape(truth.shape), 0.5, truth != predicted)
             metrics["fractional_loss"] = float(halves.mean())
     else:
         labels = model._present(found.labels, problem)
         metrics = labeling_metrics(data.task, targets, labels)
+        flat = list(chain.from_iterable(row.tolist() for row in labels))
+        report = compare_labels(list(chain.from_iterable(targets)), flat)
         if data.pixels is not None:
             metrics |= pixel_metrics(labels, *data.pixels)
         if data.task == "chain" and are_chunk_tags([*model.classes_.tolist(), *chain.from_iterable(targets)]):
@@ -113,7 +153,7 @@ def _compare(model: Any, data: Dataset) -> tuple[dict[str, float], ChunkScores |
             }  # fmt: skip
     if found.ambiguous is not None:
         metrics["open_labels"] = float(found.ambiguous.mean())
-    return metrics, chunks
+    return metrics, chunks, report
 
 
 def binary_metrics(model: Any, X: Any, targets: Any) -> dict[str, float]:

@@ -20,7 +20,7 @@ nodes, with spaces between them. Of SVM-hmm's files, print one tag a line, with 
 words in columns, the columns and the tag after them; of CoNLL-U, the file with the tags in their column. A parser
 reads trees, or a .txt file of sentences, one a line with spaces between the words, and prints trees, an empty line
 where there is none. Of JSON lines, print JSON lines. With -o, a file that ends in .jsonl has an object an example, and
-one that ends in .csv or .tsv a table."""
+one that ends in .csv or .tsv a table; of a folder of images, one that ends in .zip has masks."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +56,13 @@ def run(args: argparse.Namespace) -> int:
         model.task, _structures
     )
     found = predict(model, data.inputs) if args.threshold is None else _sure(model, data.inputs, args)
+    if data.format == "images" and args.output is not None and args.output.lower().endswith(".zip"):
+        from maxmargin.formats import write_masks
+
+        with writing(args.output):
+            superpixels = 200 if args.superpixels is None else args.superpixels
+            write_masks(args.output, data.path, found["predictions"], superpixels)
+        return DONE
     kind = output_kind(args.output)
     if kind is not None and not args.json:
         text = predictions_text(kind, model, data, found).removesuffix("\n")

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from maxmargin.experiments.experiment import Line, Panel, Picture
+from maxmargin.reporting.page import drawing, svg_element
 from maxmargin.reporting.plots import require_matplotlib
 
-#: Drawn in the place of the color of the text, which an SVG inside a page takes from the page.
-_TEXT = "#123456"
 #: Seen on white and on black (Okabe and Ito's palette, without black and yellow).
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a", "#7f4fc9")
-_STYLE: dict[Any, Any] = {
-    "axes.edgecolor": _TEXT,
-    "axes.labelcolor": _TEXT,
-    "axes.titlesize": "medium",
-    "font.size": 10,
-    "grid.alpha": 0.25,
-    "grid.color": _TEXT,
-    "legend.labelcolor": _TEXT,
-    "svg.fonttype": "none",
-    "text.color": _TEXT,
-    "xtick.color": _TEXT,
-    "ytick.color": _TEXT,
-}
 
 
 def draw_svg(picture: Picture, name: str) -> str:
@@ -39,10 +23,9 @@ def draw_svg(picture: Picture, name: str) -> str:
         Unlike those of other pictures of the page: it goes into the identifiers.
     """
     require_matplotlib()
-    import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": name}):
+    with drawing(name):
         n = len(picture.panels)
         figure = Figure(figsize=(max(5.0, 4.1 * n), 4.0), layout="constrained")
         axes = figure.subplots(1, n, squeeze=False)[0]
@@ -58,20 +41,7 @@ def draw_svg(picture: Picture, name: str) -> str:
                 axis.legend(frameon=False, fontsize="small", **below)
         if same and n > 1 and len(picture.panels[0].lines) > 1:
             figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-        stream = io.StringIO()
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text = stream.getvalue()
-    text = text[text.index("<svg") :].replace(_TEXT, "currentColor")
-    # The width comes from the page; the first tag alone has these.
-    head, rest = text[: text.index(">")], text[text.index(">") :]
-    head = re.sub(r'\s(width|height)="[^"]*"', "", head)
-    # Identifiers that matplotlib does not salt.
-    rest = re.sub(
-        r'id="((?:figure|axes|patch|line2d|text|matplotlib|xtick|ytick|legend|FillBetween)[^"]*)"',
-        rf'id="{name}-\1"',
-        rest,
-    )
-    return f'{head} role="img" aria-label="{_escaped(picture.caption)}"{rest}'.strip()
+        return svg_element(figure, name, picture.caption)
 
 
 def draw_file(picture: Picture, name: str) -> str:
@@ -123,7 +93,3 @@ def _draw_line(axis: Any, line: Line, color: str) -> None:
     if kept and line.low is not None and line.high is not None:
         low, high = [line.low[k] for k in kept], [line.high[k] for k in kept]
         axis.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")

@@ -22,6 +22,8 @@ from maxmargin.experiments.experiment import Beside, Experiment, Mode, Row, Tabl
 from maxmargin.experiments.pictures import draw_file, draw_svg
 from maxmargin.experiments.runner import Failure
 from maxmargin.formats.atomic import atomic_write
+from maxmargin.reporting.page import page
+from maxmargin.reporting.page import table as page_table
 
 _PACKAGES = ("maxmargin", "numpy", "scipy", "numba", "scikit-learn", "highspy")
 _SIGNS = {"reproduced": "✓", "differs": "≠", "not run": "–"}
@@ -151,13 +153,7 @@ class Report:
         for key, sections in self._by_paper():
             body.append(f'<h2 id="{key}">{escape(self.papers[key])}</h2>')
             body += [self._section(one) for one in sections]
-        return (
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<title>{escape(self.title)}</title><style>{_STYLE}</style></head>\n<body>\n"
-            + "\n".join(body)
-            + f"\n<script>{_SCRIPT}</script>\n</body></html>\n"
-        )
+        return page(self.title, body)
 
     def _overview(self) -> str:
         items = [
@@ -248,71 +244,16 @@ def _markdown_table(table: Table) -> list[str]:
 
 
 def _html_table(table: Table) -> str:
-    def cell(value: Any) -> str:
+    def cell(value: Any) -> tuple[str, Any]:
         shown: Any = value.ours if isinstance(value, Beside) else value
         text = escape(_number(shown, table.digits))
         if isinstance(value, Beside):
             text += f' <span class="paper">{escape(_number(value.paper, table.digits))}</span>'
-        kind = ' class="number"' if isinstance(shown, int | float) else ""
-        order = "" if shown is None else escape(str(shown))
-        return f'<td{kind} data-order="{order}">{text}</td>'
+        return text, shown
 
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
-    body = "".join(f"<tr>{''.join(cell(value) for value in row)}</tr>" for row in table.rows)
     note = ' <span class="paper">Small figures: as printed in the paper.</span>' if _has_beside(table.rows) else ""
-    return (
-        f'<p class="caption">{escape(table.caption)}{note}</p><div class="wide"><table class="sortable">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    return page_table(table.caption, list(table.columns), [[cell(value) for value in row] for row in table.rows], note)
 
 
 def _has_beside(rows: Sequence[Sequence[Any]]) -> bool:
     return any(isinstance(value, Beside) for row in rows for value in row)
-
-
-_STYLE = """
-:root { color-scheme: light dark; --text: #1d2329; --back: #ffffff; --soft: #6b7680; --line: #d9dee3; --shade: #f4f6f8;
-  --good: #1a7f4b; --other: #b25d00; }
-@media (prefers-color-scheme: dark) { :root { --text: #e4e8ec; --back: #14181c; --soft: #98a4af; --line: #333c45; --shade: #1d2329;
-  --good: #4cc38a; --other: #f0a050; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 68rem; padding: 1rem 1.2rem 4rem; color: var(--text); background: var(--back);
-  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.25; } h2 { margin-top: 3rem; font-size: 1.25rem; border-bottom: 1px solid var(--line);
-  padding-bottom: .4rem; } h3 { margin-top: 2.2rem; font-size: 1.1rem; }
-a { color: inherit; } code { background: var(--shade); padding: .1rem .3rem; border-radius: .25rem; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; white-space: nowrap; }
-.overview { list-style: none; padding: 0; } .overview li { margin: .35rem 0; } .overview a { color: var(--soft); font-size: .85em; }
-td.number { text-align: right; } tbody tr:hover { background: var(--shade); }
-table.sortable th { cursor: pointer; }
-th[aria-sort="ascending"]::after { content: " ▲"; } th[aria-sort="descending"]::after { content: " ▼"; }
-.paper, .small { color: var(--soft); font-size: .85em; } .caption { margin: 1.4rem 0 .4rem; font-weight: 600; }
-.caption .paper { font-weight: 400; } figure { margin: 1.2rem 0; } figure svg { width: 100%; height: auto; max-height: 32rem; }
-figcaption { color: var(--soft); font-size: .9rem; }
-.badge { display: inline-block; padding: .05rem .5rem; border: 1px solid currentColor; border-radius: 1rem; font-size: .8rem;
-  white-space: nowrap; } .reproduced { color: var(--good); } .differs { color: var(--other); } .not-run { color: var(--soft); }
-"""
-
-_SCRIPT = """
-for (const table of document.querySelectorAll("table.sortable")) {
-  table.querySelectorAll("th").forEach((head, column) => {
-    head.tabIndex = 0;
-    const sort = () => {
-      const down = head.getAttribute("aria-sort") === "ascending";
-      table.querySelectorAll("th").forEach(other => other.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const key = row => row.children[column].dataset.order;
-      const rows = [...table.tBodies[0].rows].sort((a, b) => {
-        const [x, y] = [key(a), key(b)], [p, q] = [Number(x), Number(y)];
-        if (x === "" || y === "") return (x === "") - (y === "");
-        const order = isNaN(p) || isNaN(q) ? x.localeCompare(y) : p - q;
-        return down ? -order : order;
-      });
-      table.tBodies[0].append(...rows);
-    };
-    head.addEventListener("click", sort);
-    head.addEventListener("keydown", event => { if (event.key === "Enter") sort(); });
-  });
-}
-"""

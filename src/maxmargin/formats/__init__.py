@@ -9,7 +9,7 @@ from maxmargin.formats.compression import open_binary, open_text
 from maxmargin.formats.conll import read_conll, write_conll
 from maxmargin.formats.conllu import conllu_text, read_conllu
 from maxmargin.formats.graphs import GraphData, read_graphs, write_graphs
-from maxmargin.formats.images import image_graph, read_image_masks
+from maxmargin.formats.images import image_graph, read_image_masks, write_masks
 from maxmargin.formats.json_lines import read_token_json
 from maxmargin.formats.model_file import read_header, read_model, write_model
 from maxmargin.formats.multilabel import MultiLabelData
@@ -57,6 +57,7 @@ __all__ = [
     "write_conll",
     "write_graphs",
     "write_libsvm_multilabel",
+    "write_masks",
     "write_model",
     "write_svm_hmm",
     "write_svmlight_classes",

@@ -18,8 +18,11 @@ is its graph.
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterator
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.errors import DataError, OptionError
+from maxmargin.formats.atomic import atomic_write
 from maxmargin.formats.graphs import Graph, GraphData
 
 _ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif")
@@ -61,7 +65,7 @@ def image_graph(image: Any, n_superpixels: int = 200) -> tuple[Graph, NDArray[np
         nodes = np.arange(height * width).reshape(height, width)
     else:
         colours = pixels if channels == 3 else np.repeat(pixels[:, :, :1], 3, axis=2)
-        found = _slic()(colours, n_segments=n_superpixels, compactness=10, start_label=0, channel_axis=2)
+        found = _slic()(colours, n_segments=n_superpixels, compactness=10, sigma=1, start_label=0, channel_axis=2)
         nodes = np.unique(found, return_inverse=True)[1].reshape(height, width)
     owner = nodes.ravel()
     size = np.bincount(owner).astype(np.float64)
@@ -128,6 +132,51 @@ def read_image_masks(folder: str | os.PathLike[str], n_superpixels: int = 200) -
         labels.append(np.where(table.sum(axis=1) > 0, table.argmax(axis=1), -1).astype(np.int64))
         counts.append(table)
     return GraphData(graphs, labels, [_colour_name(one) for one in colours], counts), names
+
+
+def write_masks(
+    path: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    labels: Sequence[Sequence[Any]],
+    n_superpixels: int = 200,
+) -> None:
+    """Write the predicted labels of nodes as masks, a zip file of PNGs with the names of the images.
+
+    Parameters
+    ----------
+    path : path-like
+        The zip file to write or to replace, in one step.
+    folder : path-like
+        That `read_image_masks` read; its images are read again.
+    labels : list of lists
+        The class of each node of each image, in the order of `read_image_masks`: numbers from 0 to 255, or colours such as
+        "#00ff00".
+    n_superpixels : int
+        As in `read_image_masks`.
+    """
+    images = _files(Path(folder) / "images")
+    if len(images) != len(labels):
+        raise DataError(f"{os.fspath(folder)} has {len(images)} images, but there are labels for {len(labels)}.")
+    Image = _pillow()
+    with atomic_write(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+        for name, row in zip(sorted(images), labels, strict=True):
+            (X, _, _), nodes = image_graph(_pixels(images[name]), n_superpixels)
+            if len(X) != len(row):
+                raise DataError(f"{images[name]} has {len(X)} nodes, but {len(row)} labels; is n_superpixels the same?")
+            colours = np.array([_colour(images[name], label) for label in row], np.uint8)
+            content = io.BytesIO()
+            Image.fromarray(colours[nodes]).save(content, "PNG")
+            # One date for all, so that the same masks are the same file.
+            archive.writestr(zipfile.ZipInfo(f"{name}.png", (1980, 1, 1, 0, 0, 0)), content.getvalue())
+
+
+def _colour(path: Path, label: Any) -> int | list[int]:
+    """The value of a mask's pixel, or its three."""
+    if isinstance(label, str) and re.fullmatch("#[0-9a-f]{6}", label):
+        return [int(label[k : k + 2], 16) for k in (1, 3, 5)]
+    if isinstance(label, int | np.integer) and 0 <= label < 256:
+        return int(label)
+    raise DataError(f"{path}: the label {label!r} is no value of a mask: a number from 0 to 255, or a colour.")
 
 
 #: Colours of several channels are numbers above all of one channel.

@@ -88,7 +88,7 @@ def read_spacy_json(path: str | os.PathLike[str]) -> TextData:
     known: bool | None = None
     for place, value in read_json_lines(path):
         if isinstance(value, dict) and "paragraphs" in value:
-            known = True
+            known = _all_or_none(place, known, True)
             _document(place, value, made)
             continue
         if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
@@ -98,20 +98,27 @@ def read_spacy_json(path: str | os.PathLike[str]) -> TextData:
                 f"{place}: {short(json.dumps(value))} was found; expected an object with 'text' and 'entities'."
             )
         key = next((name for name in _ENTITIES if name in value), None)
-        known = key is not None if known is None else known
-        if known and key is None:
-            raise DataError(
-                f"{place}: there is no 'entities', which texts before have; an empty array says that there are none."
-            )
+        known = _all_or_none(place, known, key is not None)
         offsets = _offsets(place, value)
         if not offsets:
             raise DataError(f"{place}: the text {short(value['text'])} has no words.")
         made.texts.append(value["text"])
         made.offsets.append(offsets)
         made.sentences.append([(value["text"][first:end],) for first, end in offsets])
-        if known and key is not None:
+        if key is not None:
             made.tags.append(_tagged(place, offsets, _spans(place, value[key], len(value["text"]))))
     return made
+
+
+def _all_or_none(place: str, known: bool | None, found: bool) -> bool:
+    """Whether texts have entities: all of them, or none."""
+    if known is not None and known != found:
+        raise DataError(
+            f"{place}: there is no 'entities', which texts before have; an empty array says that there are none."
+            if known
+            else f"{place}: there are 'entities', which texts before do not have."
+        )
+    return found
 
 
 def _offsets(place: str, value: dict[str, Any]) -> list[tuple[int, int]]:

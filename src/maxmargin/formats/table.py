@@ -61,7 +61,13 @@ class Table:
         return len(next(iter(self.columns.values())))
 
     def at(self, row: int) -> str:
-        """The place of a row, for sentences."""
+        """The place of a row, for sentences.
+
+        Parameters
+        ----------
+        row : int
+            Its number, from 0.
+        """
         return f"{self.place}, row {row}" if self.lines is None else f"{self.place}, line {self.lines[row]}"
 
     def check_names(self, names: Sequence[str], what: str) -> None:

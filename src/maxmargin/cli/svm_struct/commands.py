@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser, program: Program) -> None:
     parser.add_argument(
         "words", nargs=argparse.REMAINDER, metavar="...", help="options and files, as SVM-struct has them"
     )
+    parser.set_defaults(print_help=parser.print_help)
     parser.usage = "\n       ".join(f"maxmargin {program.name} {action} {_FILES[action][0]}" for action in _FILES)
     parser.epilog = (
         f"options of learn:\n{describe(LEARN, program.learn_options)}\n"
@@ -61,7 +62,8 @@ def run(args: argparse.Namespace, program: Program) -> int:
     command = f"{program.name} {args.action}"
     learning = args.action == "learn"
     if args.words and args.words[0] in ("--help", "-?"):
-        raise OptionError(f"The options are listed by: maxmargin {program.name} --help")
+        args.print_help()
+        return DONE
     own = program.learn_options if learning else program.classify_options
     options = parse(command, args.words, LEARN if learning else CLASSIFY, own)
     if options.values.get("--b"):
