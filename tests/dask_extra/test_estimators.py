@@ -178,5 +178,16 @@ def test_bad_input_is_answered_with_a_sentence(client):
         "class_weight='balanced' is not possible here", *labels, DaskMultiLabelSVM, OptionError, class_weight="balanced"
     )
     refuses("Block 0: Y", labels[0], da.from_array(Y2 + 5, chunks=(10, -1)), DaskMultiLabelSVM)
+    unknown = da.from_array(np.where(Y2 == 1, np.nan, Y2), chunks=(10, -1))
+    refuses(r"Block 0: Y\[\d+, \d+\] is nan; expected 0 or 1", labels[0], unknown, DaskMultiLabelSVM)
+    rows_of = db.from_sequence([np.eye(2)] * 2, npartitions=1)
+    refuses(
+        "Block 0: y has a tag that is None or NaN",
+        rows_of,
+        db.from_sequence([["a", None]] * 2, npartitions=1),
+        DaskChainSVM,
+    )
+    with pytest.raises(OptionError, match="A cluster does not keep signs of weights"):
+        MultiLabelSVM(C=1.0, signs="attractive", solver=OnCluster(client)).fit(X2, Y2)
     bag = db.from_sequence(["x"], npartitions=1)
     refuses("Block 0: y holds single tags", bag, bag, DaskChainSVM)

@@ -450,6 +450,8 @@ class DaskChainSVM(DaskEstimator):
             raise DataError("y holds single tags; expected a list of tags for each sequence.")
         tags = [row.tolist() if isinstance(row, np.ndarray) else list(row) for row in block.y]
         counts: Counter[Any] = Counter(tag for row in tags for tag in row)
+        if any(target.is_missing(tag) for tag in counts):
+            raise DataError("y has a tag that is None or NaN; a cluster trains on sequences whose tags are all known.")
         if model.features is not None:
             columns: tuple[int, Any] = int(model.features.n_hash or 0), None
         else:

@@ -84,12 +84,12 @@ def check_fit(solver: Any, problem: Any) -> None:
 
 def solver_table() -> str:
     """All solvers and what they declare, as a table in Markdown."""
-    lines = ["| name | asks for | objective | kernels | GPU | certificates | keeps | paper |", "|" + "---|" * 8]
+    lines = ["| name | asks for | objective | kernels | GPU | signs | certificates | keeps | paper |", "|" + "---|" * 9]
     for name, one in SOLVERS.items():
         kernels = ("yes, blocks too" if one.kernel_blocks else "yes") if one.kernels else "low-rank"
         lines.append(
             f"| `{name}` | {', '.join(_ASKS[need] for need in one.requires)} | {', '.join(one.objectives)} | {kernels} | "
-            f"{'yes' if one.on_devices else 'no'} | "
+            f"{'yes' if one.on_devices else 'no'} | {'yes' if one.signs else 'no'} | "
             f"{', '.join(f'`{word}`' for word in one.certificates)} | {one.keeps} | {one.paper} |"
         )
     return "\n".join(lines)
