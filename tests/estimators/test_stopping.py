@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from maxmargin import BinarySVM, ChainSVM, GraphSVM, MultiClassSVM, MultiLabelSVM, ParserSVM, StructuredSVM, load
 from maxmargin.errors import OptionError
-from maxmargin.solvers import Report
+from maxmargin.solvers import SOLVERS, Report
 from maxmargin.solvers.core.result import Status
 
 RING = [[0, 1], [1, 2], [2, 3], [3, 0]]
@@ -115,6 +115,18 @@ def test_a_callback_ends_training():
     assert "A callback ended training." in model.result_.message
     same = BinarySVM(C=1e4, tol=0.0, solver="bcfw", max_passes=3).fit(X, y)
     np.testing.assert_array_equal(model.coef_, same.coef_)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_can_be_watched(name):
+    (X, Y), held = noisy_sets(0, 30), noisy_sets(1, 30)
+    options = {"C": 100, "solver": name, "objective": SOLVERS[name].objectives[0], "max_passes": 12, "edges": "tree"}
+    watched = MultiLabelSVM(**options).fit(X, Y, eval_set=held)
+    np.testing.assert_array_equal(watched.result_.weights, MultiLabelSVM(**options).fit(X, Y).result_.weights)
+    assert watched.result_.history["eval_loss"][-1] == pytest.approx(1.0 - watched.score(*held))
+    stopped = MultiLabelSVM(**options).fit(X, Y, eval_set=held, patience=1)
+    assert stopped.result_.options["best_eval_loss"] == pytest.approx(1.0 - stopped.score(*held))
+    assert stopped.result_.status is not Status.CONVERGED or stopped.result_.gap <= 1e-3
 
 
 def test_runs_that_choose_C_are_not_watched():
