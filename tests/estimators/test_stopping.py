@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -292,3 +295,19 @@ def test_callbacks_of_scikit_learn():
     monitor = callback.ScoringMonitor(scoring="accuracy")
     monitored = MultiClassSVM(C=10).set_callbacks(monitor).fit(X, y)
     assert monitored.result_.status is Status.CONVERGED
+
+
+def test_without_the_callbacks_of_scikit_learn():
+    """Releases before 1.9 have none; nothing else changes."""
+    code = """
+import sys
+import sklearn.base, sklearn.utils.estimator_checks
+sys.modules["sklearn.callback"] = None
+import numpy as np
+import maxmargin as mm
+X, y = np.eye(4), [0, 1, 0, 1]
+model = mm.BinarySVM(C=1.0).fit(X, y, eval_set=(X, y), patience=3, callbacks=[lambda report: True])
+assert not hasattr(model, "set_callbacks")
+assert "eval_loss" in model.result_.history
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
