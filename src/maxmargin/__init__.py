@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from maxmargin.problems.python_problem import PythonProblem
     from maxmargin.reporting.abstention import choose_threshold, risk_coverage
     from maxmargin.reporting.model_plots import plot_interactions, plot_transitions
-    from maxmargin.reporting.plots import plot_convergence, plot_path
+    from maxmargin.reporting.plots import plot_convergence, plot_eval_loss, plot_path
     from maxmargin.reporting.prediction_plots import plot_risk_coverage, plot_segmentation
     from maxmargin.reporting.tree_plot import plot_tree
     from maxmargin.solvers.path import path
@@ -87,6 +87,7 @@ __all__ = [
     "measures",
     "path",
     "plot_convergence",
+    "plot_eval_loss",
     "plot_interactions",
     "plot_path",
     "plot_risk_coverage",
@@ -132,6 +133,7 @@ _HOMES = {
     "load": "estimators.loading",
     "path": "solvers.path",
     "plot_convergence": "reporting.plots",
+    "plot_eval_loss": "reporting.plots",
     "plot_interactions": "reporting.model_plots",
     "plot_path": "reporting.plots",
     "plot_risk_coverage": "reporting.prediction_plots",
