@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from maxmargin.reporting.abstention import choose_threshold, risk_coverage
     from maxmargin.reporting.explanation_plot import plot_explanation
     from maxmargin.reporting.model_plots import plot_interactions, plot_transitions
-    from maxmargin.reporting.plots import plot_convergence, plot_path
+    from maxmargin.reporting.plots import plot_convergence, plot_eval_loss, plot_path
     from maxmargin.reporting.prediction_plots import plot_risk_coverage, plot_segmentation
     from maxmargin.reporting.tree_plot import plot_tree
     from maxmargin.solvers.path import path
@@ -89,6 +89,7 @@ __all__ = [
     "packed",
     "path",
     "plot_convergence",
+    "plot_eval_loss",
     "plot_explanation",
     "plot_interactions",
     "plot_path",
@@ -136,6 +137,7 @@ _HOMES = {
     "load": "estimators.loading",
     "path": "solvers.path",
     "plot_convergence": "reporting.plots",
+    "plot_eval_loss": "reporting.plots",
     "plot_explanation": "reporting.explanation_plot",
     "plot_interactions": "reporting.model_plots",
     "plot_path": "reporting.plots",

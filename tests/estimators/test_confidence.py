@@ -78,6 +78,11 @@ def test_margins_of_classes():
     np.testing.assert_array_equal(labels[:, 0], model.predict(X))
     np.testing.assert_allclose(values, ordered[:, :-3:-1])
     assert model.predict_top_k(X, 9)[0].shape == (60, 3)
+    mass = np.exp(scores / 0.3)
+    np.testing.assert_allclose(model.predict_marginals(X, 0.3), mass / mass.sum(axis=1, keepdims=True))
+    np.testing.assert_array_equal(model.predict_marginals(X), model.predict_proba(X))
+    with pytest.raises(OptionError, match="temperature=0 is not possible"):
+        model.predict_marginals(X, 0)
     two = BinarySVM(C=10).fit(X, y == "a")
     np.testing.assert_allclose(two.predict_margin(X), np.abs(two.decision_function(X)))
     assert model.predict_margin(np.empty((0, 4))).shape == (0,)

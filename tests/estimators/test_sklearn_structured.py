@@ -128,9 +128,15 @@ def test_data_frames_of_sequences_and_graphs(name, tmp_path):
     assert not hasattr(named.fit(X, y), "feature_names_in_")
 
 
-def test_labelings_are_a_list_and_an_array_of_objects():
+def test_labelings_are_a_list_and_an_array():
     X, y = tagged()
-    found = mm.ChainSVM(C=1.0).fit(X, y).predict(X[:2] + X[:1])
+    model = mm.ChainSVM(C=1.0).fit(X, y)
+    by_length = sorted(X, key=len)
+    found = model.predict([by_length[0], by_length[-1]])
     assert isinstance(found, list)
-    assert np.asarray(found).shape == (3,)
-    assert np.asarray(found[:1]).dtype.kind == "U"
+    assert np.asarray(found).shape == (2,)
+    assert np.concatenate(found).shape == (len(by_length[0]) + len(by_length[-1]),)
+    # Of one length they are a table, as those of any other list.
+    same = [x for x in X if len(x) == len(by_length[-1])]
+    assert np.asarray(model.predict(same)).shape == (len(same), len(by_length[-1]))
+    assert np.array(model.predict(same), object).dtype == object

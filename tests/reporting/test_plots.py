@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from maxmargin.errors import DataError, MaxMarginError, OptionError
-from maxmargin.reporting.plots import plot_convergence
+from maxmargin.reporting.plots import plot_convergence, plot_eval_loss
 from maxmargin.solvers.core.result import Result, Status
 
 matplotlib.use("Agg")
@@ -118,3 +118,26 @@ def test_several_runs_have_one_entry_each_in_the_legend():
     ]
     assert [text.get_text() for text in lower.get_legend().get_texts()][:2] == ["one", "two"]
     assert (upper.get_yscale(), lower.get_yscale()) == ("log", "log")
+
+
+def test_held_out_losses():
+    one, other = result(), result()
+    one.history["eval_loss"] = np.array([np.nan, 0.5, 0.2, 0.3])
+    other.history["eval_loss"] = np.array([0.6, 0.5, 0.4, 0.3])
+    ax = plot_eval_loss({"one": one, "other": other})
+    line, ring, second, last = ax.get_lines()
+    np.testing.assert_array_equal(line.get_xdata(), [5, 8, 11])
+    np.testing.assert_array_equal(line.get_ydata(), [0.5, 0.2, 0.3])
+    assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (8, 0.2)
+    assert (last.get_xdata()[0], last.get_ydata()[0]) == (11, 0.3)
+    assert len(second.get_xdata()) == 4
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one", "other"]
+    assert plot_eval_loss(one, ax, x="seconds") is ax
+    with pytest.raises(DataError, match="give fit an eval_set"):
+        plot_eval_loss(result())
+    with pytest.raises(OptionError, match="x='time' is not known"):
+        plot_eval_loss(one, x="time")
+    bare = result()
+    bare.history = {}
+    with pytest.raises(DataError, match="The result has no history"):
+        plot_convergence(bare)

@@ -368,13 +368,16 @@ def cost_table(loss: Any, classes: NDArray[Any]) -> Any:
 
 
 class Labelings(list[Any]):
-    """A list of labelings, one an example, which NumPy takes for an array (n,) of objects, whatever their lengths.
+    """A list of labelings, one an example, which NumPy takes for an array (n,) of objects where their lengths differ.
 
-    So scikit-learn's `cross_val_predict` can put together the predictions of its folds.
+    So scikit-learn's `cross_val_predict` can put together the predictions of its folds. Labelings of one length are an array (n,
+    length), as those of any other list.
     """
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """An array of objects."""
+        """An array of labels, or of objects."""
+        if len({len(one) for one in self}) < 2:
+            return np.array(list(self), dtype)
         out = np.empty(len(self), object)
         for m, one in enumerate(self):
             out[m] = one

@@ -29,7 +29,7 @@ from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.pruning import PruningMixin
 from maxmargin.estimators.signs import with_signs
 from maxmargin.estimators.stopping import Watch
-from maxmargin.inference.contract import check_count
+from maxmargin.inference.contract import check_count, check_temperature
 from maxmargin.measures import MeasureProblem
 from maxmargin.packed.data import room_for
 from maxmargin.problems import FactorGraphs, binary_problem, multi_class_problem
@@ -180,7 +180,21 @@ class OneVariableClassifier(
         X : array, CSR matrix or data frame (n, p)
             Features of the examples.
         """
-        return np.asarray(softmax(self._class_scores(X) / self.temperature_, axis=1))
+        return self.predict_marginals(X)
+
+    def predict_marginals(self, X: Any, temperature: float | None = None) -> NDArray[np.float64]:
+        """Probability of each class, (n, K), proportional to exp(score / temperature).
+
+        Parameters
+        ----------
+        X : array, CSR matrix or data frame (n, p)
+            Features of the examples.
+        temperature : float, optional
+            Above 0. By default ``temperature_``, as in `predict_proba`.
+        """
+        scores = self._class_scores(X)
+        at = self.temperature_ if temperature is None else check_temperature(temperature)
+        return np.asarray(softmax(scores / at, axis=1))
 
     def predict_top_k(self, X: Any, k: int) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """The k best classes of each example, best first, and their scores.

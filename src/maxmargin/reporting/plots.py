@@ -84,6 +84,47 @@ def plot_convergence(
     return top
 
 
+def plot_eval_loss(
+    results: Result | Sequence[Result] | Mapping[str, Result], ax: Any = None, x: str = "n_passes"
+) -> Any:
+    """Plot the held-out loss at every check of training, with a ring where it was least.
+
+    Parameters
+    ----------
+    results : Result, list of results, or dict of name to result
+        Of `fit` with an ``eval_set``, such as ``model.result_``.
+    ax : matplotlib Axes, optional
+        By default a figure is made.
+    x : "seconds", "n_passes" or "n_oracle_calls"
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    if x not in _LABELS:
+        raise OptionError(f'x={x!r} is not known; use "seconds", "n_passes" or "n_oracle_calls".')
+    named = _named(results)
+    for name, result in named.items():
+        if "eval_loss" not in result.history or np.isnan(result.history["eval_loss"]).all():
+            raise DataError(f"{name or 'The result'} has no held-out losses; give fit an eval_set.")
+    if ax is None:
+        require_matplotlib()
+        import matplotlib.pyplot as plt
+
+        ax = plt.subplots(figsize=(6, 3.5), layout="constrained")[1]
+    for k, (name, result) in enumerate(named.items()):
+        at, loss = (np.asarray(result.history[column], np.float64) for column in (x, "eval_loss"))
+        seen = ~np.isnan(loss)
+        best = int(np.nanargmin(loss))
+        ax.plot(at[seen], loss[seen], color=f"C{k}", marker=".", label=name or "held-out loss")
+        ax.plot(at[best], loss[best], color=f"C{k}", marker="o", markersize=10, fillstyle="none", linestyle="none")
+    ax.set_xlabel(_LABELS[x])
+    ax.set_ylabel("loss on held-out examples")
+    ax.grid(True, alpha=0.3)
+    ax.legend(frameon=False)
+    return ax
+
+
 def plot_path(model: Any, ax: Any = None) -> Any:
     """Plot the held-out loss of each value of C that was tried with ``C="auto"`` or a list, and the one that was chosen.
 
@@ -125,14 +166,18 @@ def plot_path(model: Any, ax: Any = None) -> Any:
 
 def _named(results: Any) -> dict[str, Result]:
     if isinstance(results, Result):
-        return {"": results}
-    named = (
-        dict(results)
-        if isinstance(results, Mapping)
-        else {f"{r.solver} {k}": r for k, r in enumerate(_listed(results))}
-    )
+        named = {"": results}
+    elif isinstance(results, Mapping):
+        named = dict(results)
+    else:
+        named = {f"{r.solver} {k}": r for k, r in enumerate(_listed(results))}
     if not named or not all(isinstance(result, Result) for result in named.values()):
         raise DataError("There is nothing to plot; expected a result, a list of results or a dict of them.")
+    for name, result in named.items():
+        if "gap" not in result.history:
+            raise DataError(
+                f"{name or 'The result'} has no history: its weights were given, pruned, or trained by partial_fit."
+            )
     return named
 
 

@@ -23,7 +23,7 @@ from maxmargin.solvers.core.checkpoint import (
     structure_key,
 )
 from maxmargin.solvers.core.interrupt import Interruptible
-from maxmargin.solvers.core.monitor import Monitor, Report
+from maxmargin.solvers.core.monitor import Monitor
 from maxmargin.solvers.core.result import Result, Status
 from maxmargin.solvers.core.run import Run, State
 
@@ -130,7 +130,8 @@ def main_loop(run: Run[Any], now: State, limits: Limits, talk: Monitor, file: Ch
             except Stopped:
                 return Status.INTERRUPTED if ctrl_c.asked else Status.TIME_LIMIT
             late = late or limits.late
-            go_on = talk.update(report_of(run, now, limits))
+            report = run.report(now, max_passes, tol)
+            go_on = talk.update(report._replace(weights=lambda: run.outside(run.weights(now))))
             status = run.verdict(now, tol, max_passes)
             if status is None and (ctrl_c.asked or not go_on):
                 status = Status.INTERRUPTED
@@ -142,19 +143,6 @@ def main_loop(run: Run[Any], now: State, limits: Limits, talk: Monitor, file: Ch
                 return status
             if not off_schedule:
                 file.save_if_due(now)
-
-
-def report_of(run: Run[Any], now: State, limits: Limits) -> Report:
-    """What a monitor is told: the figures, and the weights, that the run would end with here."""
-    report = run.report(now, limits.max_passes, limits.tol)
-    if not run.watched:
-        return report
-    zero = value_at_zero(run) if run.certificate != "none" else math.inf
-    if now.primal > zero * (1.0 + 1e-12):
-        # As in `outcome`: weights that are worse than none are not given away.
-        report = report._replace(primal=zero, gap=max(zero - report.dual, 0.0))
-        return report._replace(weights=lambda: run.outside(np.zeros_like(run.weights(now))))
-    return report._replace(weights=lambda: run.outside(run.weights(now)))
 
 
 def outcome(run: Run[Any], now: State, status: Status, limits: Limits) -> Result:

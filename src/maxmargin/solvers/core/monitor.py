@@ -29,7 +29,7 @@ class Report(NamedTuple):
     certificate : str
         "exact", "relaxed", "soft" or "none": the problem that the gap is about.
     weights : callable, optional
-        Returns the flat weights that the run would end with here.
+        Returns the flat weights of the best primal value so far, also where zero would be better.
     eval_loss : float, optional
         Loss of these weights on held-out examples, where `fit` has an ``eval_set``.
     """
