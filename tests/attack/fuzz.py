@@ -1,4 +1,4 @@
-"""Mutated files for all readers: data in every format, compressed or not, model files and checkpoints.
+"""Mutated files for all readers: data in every format, compressed or not, packed folders, model files, checkpoints, and messages.
 
     python tests/attack/fuzz.py --inputs 200000 --seed 0
 
@@ -6,12 +6,17 @@ Each input is a valid file that was changed: bytes, lines, numbers, nesting, siz
 one of our errors (`DataError`, `OptionError`, `ModelFileError`, `TooLargeError`) with a sentence. Everything else is a fault:
 another class, a crash of the process, more than 1 GB of memory, more than 5 seconds. Inputs are read in a process of their own,
 whose memory is limited; what they are depends on the seed and on their number alone.
+
+Packed folders that are accepted are trained on, so that what is in them goes to kernels. Messages are what the client and the
+workers of a cluster exchange (solvers/oracles/sharded.py), with other things in the place of their parts. (Dask sends them as
+pickles: whoever can reach a worker can run anything there. What is looked at here is damage.)
 """
 
 from __future__ import annotations
 
 import argparse
 import bz2
+import contextlib
 import gzip
 import io
 import json
@@ -21,10 +26,12 @@ import os
 import random
 import re
 import resource
+import shutil
 import tempfile
 import time
 import warnings
 import zipfile
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -87,6 +94,7 @@ def _npz(compressed: bool, **arrays: np.ndarray) -> bytes:
 
 def seeds() -> dict[str, bytes]:
     """A valid file of each kind."""
+    _make_solvers()
     rng = np.random.default_rng(0)
     X = rng.normal(size=(6, 3))
     y = np.array([0, 1, 2, 0, 1, 2])
@@ -110,14 +118,46 @@ def seeds() -> dict[str, bytes]:
         "npz-graphs": _npz(True, **graphs),
         "npz-graphs-stored": _npz(False, **graphs, classes=np.array(["a", "b", "c"])),
     }  # fmt: skip
-    return found | _models(X, y)
+    return found | _folders(X, y) | {f"message-{kind}": b"" for kind in ("weights", "part", "facts")} | _models(X, y)
+
+
+def _folders(X: np.ndarray, y: np.ndarray) -> dict[str, bytes]:
+    """Packed folders, as zip archives of their files."""
+    import scipy.sparse as sp
+
+    from maxmargin.features import TextFeatures
+    from maxmargin.packed import pack
+    from maxmargin.packed.packing import pack_words
+
+    found = {}
+    wide = sp.random(6, 40_000, 0.0005, format="csr", random_state=0)
+    words = [([("the", "DT"), ("cat", "NN")], ["A", "B"]), ([("sits", "VB")], ["C"])]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, rows, labels in (
+            ("classes", X, y), ("sparse", sp.csr_array(np.round(X)), np.array(list("abcabc"))), ("wide", wide, y),
+            ("labels", X, np.eye(3, dtype=int)[y]), ("chain", [X[:2], X[2:]], [[0, 1], [2, 0, 1, 2]]), ("words", None, None),
+        ):  # fmt: skip
+            path = os.path.join(folder, name)
+            if rows is None:
+                pack_words(path, lambda: words, TextFeatures.chunking())
+            else:
+                pack(path, rows, labels)
+            found[f"packed-{name}"] = _zipped({one.name: one.read_bytes() for one in Path(path).iterdir()})
+    return found
+
+
+def _zipped(members: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        warnings.simplefilter("ignore")
+        for name, member in members.items():
+            archive.writestr(name, member)
+    return out.getvalue()
 
 
 def _models(X: np.ndarray, y: np.ndarray) -> dict[str, bytes]:
     import maxmargin as mm
     from maxmargin.features import TextFeatures
-    from maxmargin.problems import multi_class_problem
-    from maxmargin.solvers import BCFW
 
     words = [["the", "cat", "sits"], ["a", "dog"]]
     made = {
@@ -139,10 +179,18 @@ def _models(X: np.ndarray, y: np.ndarray) -> dict[str, bytes]:
             path = os.path.join(folder, name)
             model.save(path)
             found[name] = Path(path).read_bytes()
-        path = os.path.join(folder, "state")
-        BCFW().solve(multi_class_problem(X, y, 3), max_passes=2, checkpoint=path)
-        found["checkpoint"] = Path(path).read_bytes()
+        for name, solver in SOLVERS.items():
+            path = os.path.join(folder, name)
+            solver.solve(_problem(), max_passes=2, checkpoint=path)
+            found[name] = Path(path).read_bytes()
     return found
+
+
+def _problem() -> object:
+    from maxmargin.problems import multi_class_problem
+
+    X = np.random.default_rng(0).normal(size=(6, 3))
+    return multi_class_problem(X, np.array([0, 1, 2, 0, 1, 2]), 3)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -151,6 +199,10 @@ def _models(X: np.ndarray, y: np.ndarray) -> dict[str, bytes]:
 
 def mutate(kind: str, content: bytes, rng: random.Random) -> bytes:
     """A changed file, compressed as often as not where its reader unpacks."""
+    if kind.startswith("message"):
+        return rng.randbytes(16)
+    if kind.startswith("packed"):
+        return _mutate_folder(content, rng)
     if kind.startswith(("model", "checkpoint", "npz")) and rng.random() < 0.75:
         try:
             content = _mutate_archive(content, rng)
@@ -241,6 +293,43 @@ def _mutate_archive(content: bytes, rng: random.Random) -> bytes:
     return _bytes(changed, rng) if rng.random() < 0.15 else changed
 
 
+def _mutate_folder(content: bytes, rng: random.Random) -> bytes:
+    """Change the files of a packed folder; often its header is then made true again about them."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        name = rng.choice(list(members))
+        change = rng.random()
+        if name == "header.json" and change < 0.8:
+            try:
+                members[name] = json.dumps(_mutate_json(json.loads(members[name]), rng)).encode(
+                    "utf-8", "surrogatepass"
+                )
+            except ValueError:
+                members[name] = _bytes(members[name], rng)
+        elif change < 0.1:
+            members[rng.choice(list(members))] = members.pop(name)
+        elif change < 0.7:
+            members[name] = _in_128(_mutate_array(members[name], rng)) or members[name]
+        else:
+            members[name] = rng.choice((_bytes, _bytes, _cut, _piece, _number))(members[name], rng)
+    if rng.random() < 0.8:
+        _describe(members, "")
+    return _zipped(members)
+
+
+def _in_128(npy: bytes) -> bytes:
+    """An npy file with a header of 128 bytes, as packed folders have them; nothing if that is too short."""
+    try:
+        array = np.lib.format.read_array(io.BytesIO(npy), allow_pickle=False)
+    except Exception:
+        return b""
+    said = f"{{'descr': '{array.dtype.str}', 'fortran_order': False, 'shape': {array.shape}, }}"
+    if len(said) > 117:
+        return b""
+    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + said.ljust(117).encode() + b"\n" + array.tobytes()
+
+
 def _mutate_array(content: bytes, rng: random.Random) -> bytes:
     """Another array: of other numbers, another shape or another dtype."""
     try:
@@ -299,18 +388,18 @@ def _mutate_json(value: object, rng: random.Random) -> object:
     )  # fmt: skip
 
 
-def _describe(members: dict[str, bytes]) -> None:
-    """Make the header of a model file true again about its arrays."""
+def _describe(members: dict[str, bytes], prefix: str = "arrays/") -> None:
+    """Make the header of a model file or a packed folder true again about its arrays."""
     import hashlib
 
     try:
         header = json.loads(members["header.json"])
         entries = {}
         for name, member in members.items():
-            if name.startswith("arrays/") and name.endswith(".npy"):
+            if name.startswith(prefix) and name.endswith(".npy"):
                 array = np.lib.format.read_array(io.BytesIO(member), allow_pickle=False)
                 raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).tobytes() if array.size else b""
-                entries[name[7:-4]] = {
+                entries[name[len(prefix) : -4]] = {
                     "dtype": array.dtype.str, "shape": list(array.shape), "nbytes": array.nbytes,
                     "sha256": hashlib.sha256(raw).hexdigest(),
                 }  # fmt: skip
@@ -356,18 +445,114 @@ def read(kind: str, path: str, folder: str) -> None:
         list(read_trees(path, remove_traces=True, remove_functions=True, unary="collapse"))
     elif kind.startswith("npz"):
         formats.read_graphs(path) if holds_graphs(path) else read_arrays(path)
-    elif kind == "checkpoint":
-        _resume(path)
+    elif kind.startswith("checkpoint"):
+        SOLVERS[kind].solve(_problem(), max_passes=3, checkpoint=path)
+    elif kind.startswith("packed"):
+        _train_on(kind, path, folder)
+    elif kind.startswith("message"):
+        _receive(kind, Path(path).read_bytes())
     else:
         load(path)
 
 
-def _resume(path: str) -> None:
-    from maxmargin.problems import multi_class_problem
-    from maxmargin.solvers import BCFW
+def _train_on(kind: str, path: str, folder: str) -> None:
+    """Open a packed folder, and train on it if it is accepted."""
+    import maxmargin as mm
+    from maxmargin.packed import read_packed
 
-    X = np.random.default_rng(0).normal(size=(6, 3))
-    BCFW().solve(multi_class_problem(X, np.array([0, 1, 2, 0, 1, 2]), 3), max_passes=3, checkpoint=path)
+    content = Path(path).read_bytes()
+    place = os.path.join(folder, "packed")
+    shutil.rmtree(place, ignore_errors=True)
+    os.mkdir(place)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for name in archive.namelist():
+            # Names are ours.
+            Path(place, name).write_bytes(archive.read(name))
+    data = read_packed(place, verify=zlib.crc32(content) % 4 == 0)
+    kinds = {
+        "binary": mm.MultiClassSVM,
+        "multi-class": mm.MultiClassSVM,
+        "multi-label": mm.MultiLabelSVM,
+        "chain": mm.ChainSVM,
+    }
+    model = kinds[data.task](C=1.0, max_passes=2, solver="bcfw").fit(data.X, data.y)
+    model.predict(data.X)
+    data.X[:1]
+
+
+#: Solvers whose checkpoints are read.
+SOLVERS: dict[str, object] = {}
+
+
+def _make_solvers() -> None:
+    from maxmargin.solvers import SOLVERS as known
+
+    names = {"": "bcfw", "-soft": "soft-bcfw", "-cutting": "one-slack", "-bundle": "bundle"}
+    SOLVERS.update({f"checkpoint{kind}": known[name]() for kind, name in names.items()})
+
+
+def _receive(kind: str, content: bytes) -> None:
+    """Let a message arrive with other things in the place of some of its parts."""
+    import dataclasses
+
+    from maxmargin.solvers.oracles import sharded
+
+    rng = random.Random(content)
+    oracle = _shard_oracle()
+    facts = oracle.facts()
+    weights = sharded.Packed.of(np.random.default_rng(0).normal(size=facts.size) * rng.choice((0.0, 1.0)))
+    message = {"weights": weights, "facts": facts, "part": oracle.part(weights)}[kind[8:]]
+    parts = [message]
+    if kind == "message-part" and rng.random() < 0.8:
+        parts = [message.psi]
+    changed = parts[0]
+    for _ in range(rng.choice((1, 1, 2))):
+        name = rng.choice([field.name for field in dataclasses.fields(changed)])
+        changed = dataclasses.replace(changed, **{name: _something(getattr(changed, name), rng)})
+    if kind == "message-facts":
+        sharded._check_alike([facts, changed] if rng.random() < 0.5 else [changed])
+    elif kind == "message-weights":
+        oracle.part(changed)
+    else:
+        other = changed if isinstance(changed, sharded.Part) else dataclasses.replace(message, psi=changed)
+        sharded.add_all([message, other] if rng.random() < 0.5 else [other], facts.size)
+
+
+_oracles: list[object] = []
+
+
+def _shard_oracle() -> object:
+    from maxmargin.solvers.oracles.sharded import Question, Shard, ShardOracle
+
+    if not _oracles:
+        problem = _problem()
+        _oracles.append(ShardOracle(Shard(problem, 6.0), Question("margin", "auto")))
+    return _oracles[0]
+
+
+def _something(value: object, rng: random.Random) -> object:
+    """Something else in the place of a part of a message."""
+    if isinstance(value, np.ndarray) and rng.random() < 0.7:
+        array = value.copy()
+        choice = rng.randrange(6)
+        if choice == 0 and array.size:
+            extreme = (
+                [-1, 2**31 - 1, array.size, 10**6] if array.dtype.kind == "i" else [np.nan, np.inf, -np.inf, 1e308, 0.0]
+            )
+            array[rng.randrange(array.size)] = rng.choice(extreme)
+            return array
+        changes = (lambda: array[:-1], lambda: np.concatenate([array, array]), lambda: array.reshape(1, -1))
+        kinds = (np.float32, np.int8, np.uint64, ">f8", complex, object, "U5")
+        # What was changed before may be no numbers any more.
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            return rng.choice(changes)() if choice < 3 else array.astype(rng.choice(kinds))
+    return rng.choice(
+        [
+            None, True, False, 0, -1, 1, 2**62, 2**70, 1e308, -1e308, float("nan"), float("inf"), "", "exact", "x" * 3000, b"x", [],
+            {},             ((1, 2), (3, 4)), ((-1, 2), (0, 0)), (1,), [[1, 2]], object,
+            np.empty(0), np.zeros(3), np.arange(4), np.array(3.0),
+        ]
+    )  # fmt: skip
 
 
 def _rss() -> int:
@@ -379,12 +564,15 @@ def _work(numbers: mp.Queue, answers: mp.SimpleQueue, files: dict[str, bytes], s
     from maxmargin.errors import MaxMarginError
 
     warnings.simplefilter("ignore")
+    _make_solvers()
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, "input")
     for kind, content in files.items():
         # Whatever is compiled or imported is so before memory and time are looked at.
         Path(path).write_bytes(content)
-        read(kind, path, folder)
+        # There is no message without a change.
+        with contextlib.suppress(*((MaxMarginError,) if kind.startswith("message") else ())):
+            read(kind, path, folder)
     page = os.sysconf("SC_PAGE_SIZE")
     used = int(Path("/proc/self/statm").read_text().split()[0]) * page
     resource.setrlimit(resource.RLIMIT_AS, (used + BYTES + (256 << 20), resource.RLIM_INFINITY))
@@ -413,12 +601,14 @@ def _work(numbers: mp.Queue, answers: mp.SimpleQueue, files: dict[str, bytes], s
         answers.put(("end", number, kind, outcome, detail[:300], seconds, peak - before))
 
 
-def run(inputs: int, seed: int, keep: str | None = None, verbose: bool = False) -> tuple[Counter[str], list[str]]:
-    """Read so many mutated files; returns counts of the outcomes, and a line for each fault."""
+def run(
+    inputs: int, seed: int, keep: str | None = None, verbose: bool = False, only: str = ""
+) -> tuple[Counter[str], list[str]]:
+    """Read so many mutated files, `only` of kinds that begin so; returns counts of the outcomes, and a line for each fault."""
     import queue
 
     context = mp.get_context("spawn")
-    files = seeds()
+    files = {kind: content for kind, content in seeds().items() if kind.startswith(only)}
     names = sorted(files)
     counts: Counter[str] = Counter()
     faults: list[str] = []
@@ -475,10 +665,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="how the kinds of files begin that are read (default: all)")
     parser.add_argument("--keep", help="folder for the files that faults are found in")
     args = parser.parse_args()
     started = time.perf_counter()
-    counts, faults = run(args.inputs, args.seed, args.keep, verbose=True)
+    counts, faults = run(args.inputs, args.seed, args.keep, verbose=True, only=args.only)
     for line in faults[:200]:
         print(line)
     for name in sorted(counts, key=lambda name: (":" in name, name)):
