@@ -533,18 +533,16 @@ def _shard_oracle() -> object:
 def _something(value: object, rng: random.Random) -> object:
     """Something else in the place of a part of a message."""
     if isinstance(value, np.ndarray) and rng.random() < 0.7:
-        array = value.copy()
-        choice = rng.randrange(6)
-        if choice == 0 and array.size:
-            extreme = (
-                [-1, 2**31 - 1, array.size, 10**6] if array.dtype.kind == "i" else [np.nan, np.inf, -np.inf, 1e308, 0.0]
-            )
-            array[rng.randrange(array.size)] = rng.choice(extreme)
-            return array
-        changes = (lambda: array[:-1], lambda: np.concatenate([array, array]), lambda: array.reshape(1, -1))
-        kinds = (np.float32, np.int8, np.uint64, ">f8", complex, object, "U5")
-        # What was changed before may be no numbers any more.
-        with contextlib.suppress(ValueError, TypeError, OverflowError):
+        array, choice = value.copy(), rng.randrange(6)
+        # What was changed before may be no vector of numbers any more.
+        with contextlib.suppress(ValueError, TypeError, OverflowError, LookupError):
+            if choice == 0 and array.size:
+                whole = array.dtype.kind == "i"
+                extreme = [-1, 2**31 - 1, array.size, 10**6] if whole else [np.nan, np.inf, -np.inf, 1e308, 0.0]
+                array[rng.randrange(array.size)] = rng.choice(extreme)
+                return array
+            changes = (lambda: array[:-1], lambda: np.concatenate([array, array]), lambda: array.reshape(1, -1))
+            kinds = (np.float32, np.int8, np.uint64, ">f8", complex, object, "U5")
             return rng.choice(changes)() if choice < 3 else array.astype(rng.choice(kinds))
     return rng.choice(
         [

@@ -60,6 +60,7 @@ class OneVariableClassifier(ClassifierMixin, StructuredEstimator):
         cv: int | None = None,
         scale: bool | Auto = "auto",
         device: str = "cpu",
+        max_memory: int | str | None = None,
     ) -> None:
         super().__init__(**shared(locals()))
         self.class_weight = class_weight

@@ -64,7 +64,8 @@ class Packed:
 
     def checked(self, size: int, what: str) -> Packed:
         """The vector itself, if it is one of this size, of finite numbers: what is sent may arrive damaged."""
-        value, index = self.value, self.index
+        value: Any = self.value
+        index: Any = self.index
         fits = type(self.size) is int and self.size == size and _is_vector(value, (np.float64,))
         if fits and index is None:
             fits = len(value) == size
@@ -72,7 +73,9 @@ class Packed:
             fits = _is_vector(index, (np.int32, np.int64)) and len(index) == len(value) <= size
             fits = fits and (len(index) == 0 or (int(index.min()) >= 0 and int(index.max()) < size))
         if not fits:
-            raise DataError(f"{what} is damaged: it is no vector of {size} numbers, whole or by entries and their places.")
+            raise DataError(
+                f"{what} is damaged: it is no vector of {size} numbers, whole or by entries and their places."
+            )
         if not np.isfinite(value).all():
             raise DataError(f"{what} has numbers that are not finite.")
         return self
@@ -112,7 +115,10 @@ class Part:
             raise DataError("The answer of a shard is damaged: it has no plane.")
         self.psi.checked(size, "The answer of a shard")
         numbers = (self.ell, self.risk)
-        if not all(isinstance(one, float | int) and math.isfinite(one) for one in numbers) or type(self.sent) is not int:
+        if (
+            not all(isinstance(one, float | int) and math.isfinite(one) for one in numbers)
+            or type(self.sent) is not int
+        ):
             raise DataError("The answer of a shard is damaged: its loss and its hinge are no finite numbers.")
         return self
 
@@ -384,7 +390,8 @@ def _check_facts(number: int, one: Any) -> None:
     fits = isinstance(one, ShardFacts)
     fits = fits and all(type(count) is int and 0 <= count <= _MOST_WEIGHTS for count in (one.n_examples, one.size))
     fits = fits and isinstance(one.mass, float | int) and not isinstance(one.mass, bool) and math.isfinite(one.mass)
-    fits = fits and all(isinstance(text, str) for text in (one.name, one.reason, one.digest)) and one.digest.isascii()
+    fits = fits and all(isinstance(text, str) for text in (one.name, one.reason, one.digest, one.certificate))
+    fits = fits and one.digest.isascii()
     fits = fits and one.certificate in ("exact", "relaxed", "none") and isinstance(one.thorough, bool | np.bool_)
     if fits and one.shapes is not None:
         shapes: Any = one.shapes
