@@ -27,6 +27,7 @@ import random
 import re
 import resource
 import shutil
+import signal
 import tempfile
 import time
 import warnings
@@ -136,6 +137,10 @@ def _folders(X: np.ndarray, y: np.ndarray) -> dict[str, bytes]:
         for name, rows, labels in (
             ("classes", X, y), ("sparse", sp.csr_array(np.round(X)), np.array(list("abcabc"))), ("wide", wide, y),
             ("labels", X, np.eye(3, dtype=int)[y]), ("chain", [X[:2], X[2:]], [[0, 1], [2, 0, 1, 2]]), ("words", None, None),
+            # Changed types need kernels of their own, which are to be there when the clock starts.
+            ("classes32", X.astype(np.float32), y), ("sparse32", sp.csr_array(np.round(X).astype(np.float32)), y),
+            ("labels32", X.astype(np.float32), np.eye(3, dtype=int)[y]),
+            ("chain32", [X[:2].astype(np.float32), X[2:].astype(np.float32)], [[0, 1], [2, 0, 1, 2]]),
         ):  # fmt: skip
             path = os.path.join(folder, name)
             if rows is None:
@@ -557,46 +562,94 @@ def _rss() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _work(numbers: mp.Queue, answers: mp.SimpleQueue, files: dict[str, bytes], seed: int) -> None:
-    """Read inputs of these numbers until there are no more."""
-    from maxmargin.errors import MaxMarginError
+class _TooSlowError(BaseException):
+    """The time of one input is over."""
 
-    warnings.simplefilter("ignore")
-    _make_solvers()
-    folder = tempfile.mkdtemp()
-    path = os.path.join(folder, "input")
-    for kind, content in files.items():
-        # Whatever is compiled or imported is so before memory and time are looked at.
-        Path(path).write_bytes(content)
-        # There is no message without a change.
-        with contextlib.suppress(*((MaxMarginError,) if kind.startswith("message") else ())):
-            read(kind, path, folder)
-    page = os.sysconf("SC_PAGE_SIZE")
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * page
-    resource.setrlimit(resource.RLIMIT_AS, (used + BYTES + (256 << 20), resource.RLIM_INFINITY))
-    before = _rss()
-    names = sorted(files)
-    while (number := numbers.get()) is not None:
-        rng = random.Random(f"{seed} {number}")
-        kind = names[number % len(names)]
-        content = mutate(kind, files[kind], rng)
-        Path(path).write_bytes(content)
-        answers.put(("begin", number, kind))
-        started = time.perf_counter()
+
+def _ring(number: int, frame: object) -> None:
+    raise _TooSlowError
+
+
+class Reader:
+    """Reads inputs by their numbers, in limited memory and time."""
+
+    def __init__(self, files: dict[str, bytes], seed: int) -> None:
+        from maxmargin.errors import MaxMarginError
+
+        warnings.simplefilter("ignore")
+        _make_solvers()
+        self.files, self.names, self.seed, self.refusal = files, sorted(files), seed, MaxMarginError
+        self.folder = tempfile.mkdtemp()
+        self.path = os.path.join(self.folder, "input")
+        for kind, content in files.items():
+            # Whatever is compiled or imported is so before memory and time are looked at.
+            Path(self.path).write_bytes(content)
+            # There is no message without a change.
+            with contextlib.suppress(*((MaxMarginError,) if kind.startswith("message") else ())):
+                read(kind, self.path, self.folder)
+        page = os.sysconf("SC_PAGE_SIZE")
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * page
+        resource.setrlimit(resource.RLIMIT_AS, (used + BYTES + (256 << 20), resource.RLIM_INFINITY))
+        self.before = _rss()
+        signal.signal(signal.SIGPROF, _ring)
+
+    def content(self, number: int) -> tuple[str, bytes]:
+        """The kind of an input, and the input."""
+        kind = self.names[number % len(self.names)]
+        return kind, mutate(kind, self.files[kind], random.Random(f"{self.seed} {number}"))
+
+    def read(self, number: int) -> tuple[str, str, str, float, int]:
+        """The kind of an input, what came of it, a sentence, seconds of the processor and bytes."""
+        kind, content = self.content(number)
+        Path(self.path).write_bytes(content)
+        started = time.process_time()
         outcome, detail = "accepted", ""
+        signal.setitimer(signal.ITIMER_PROF, 2 * SECONDS)
         try:
-            read(kind, path, folder)
-        except MaxMarginError as error:
+            read(kind, self.path, self.folder)
+        except self.refusal as error:
             outcome = "refused" if len(str(error)) > 10 else "wrong class"
             detail = f"{type(error).__name__}: {error}"
         except BaseException as error:
             outcome, detail = "wrong class", f"{type(error).__name__}: {error}"
-        seconds, peak = time.perf_counter() - started, _rss()
-        if peak - before > BYTES:
-            outcome, detail, before = "too much memory", f"{peak - before} bytes", peak
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        seconds, peak = time.process_time() - started, _rss()
+        if peak - self.before > BYTES:
+            outcome, detail, self.before = "too much memory", f"{peak - self.before} bytes", peak
         if seconds > SECONDS:
             outcome, detail = "too slow", f"{seconds:.1f} s"
-        answers.put(("end", number, kind, outcome, detail[:300], seconds, peak - before))
+        return kind, outcome, detail[:300], seconds, peak - self.before
+
+
+def _work(numbers: mp.Queue, answers: mp.SimpleQueue, files: dict[str, bytes], seed: int) -> None:
+    """Read inputs of these numbers until there are no more."""
+    reader = Reader(files, seed)
+    while (number := numbers.get()) is not None:
+        answers.put(("begin", number, reader.names[number % len(reader.names)]))
+        answers.put(("end", number, *reader.read(number)))
+
+
+def run_here(inputs: int, seed: int, keep: str | None, only: str) -> tuple[Counter[str], list[str]]:
+    """The same in this process, which is several times as fast; a crash ends it."""
+    reader = Reader({kind: content for kind, content in seeds().items() if kind.startswith(only)}, seed)
+    counts: Counter[str] = Counter()
+    faults: list[str] = []
+    slowest, largest = 0.0, 0
+    for number in range(inputs):
+        kind, outcome, detail, seconds, memory = reader.read(number)
+        slowest, largest = max(slowest, seconds), max(largest, memory)
+        counts[outcome] += 1
+        counts[f"{kind}: {outcome}"] += 1
+        if outcome not in ("accepted", "refused"):
+            faults.append(f"input {number} ({kind}): {outcome}: {detail}")
+            print(faults[-1], flush=True)
+            if keep:
+                Path(keep, f"{seed}-{number}-{kind}").write_bytes(reader.content(number)[1])
+        if (number + 1) % 10000 == 0:
+            print(f"{number + 1} inputs, {len(faults)} faults", flush=True)
+    counts["slowest, milliseconds"], counts["most memory, MB"] = round(1000 * slowest), largest >> 20
+    return counts, faults
 
 
 def run(
@@ -663,11 +716,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--here", action="store_true", help="read them in this process: faster, and a crash is the end of it"
+    )
     parser.add_argument("--only", default="", help="how the kinds of files begin that are read (default: all)")
     parser.add_argument("--keep", help="folder for the files that faults are found in")
     args = parser.parse_args()
     started = time.perf_counter()
-    counts, faults = run(args.inputs, args.seed, args.keep, verbose=True, only=args.only)
+    if args.here:
+        counts, faults = run_here(args.inputs, args.seed, args.keep, args.only)
+    else:
+        counts, faults = run(args.inputs, args.seed, args.keep, verbose=True, only=args.only)
     for line in faults[:200]:
         print(line)
     for name in sorted(counts, key=lambda name: (":" in name, name)):

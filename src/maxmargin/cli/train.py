@@ -31,8 +31,8 @@ Without DATA, two models are trained on a generated set whose labels depend on e
 labels and one that does not, each with C chosen on held-out data, and their test losses are compared."""
 _NEED_DATA = (
     "task", "format", "features", "xml", "n_labels", "split", "word_column", "tag_column", "comment", "edges", "edge_weights",
-    "test", "kernel", "gamma", "degree", "objective", "scale", "device", "max_memory", "validation_fraction", "cv", "markov", "parent",
-    "min_count", "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, *OF_CHECKPOINTS, "settings", "dask",
+    "test", "kernel", "gamma", "degree", "objective", "scale", "device", "max_memory", "validation_fraction", "cv", "markov",
+    "parent", "min_count", "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, *OF_CHECKPOINTS, "settings", "dask",
 )  # fmt: skip
 
 

@@ -1,15 +1,14 @@
 """``max_memory``: what training would take, part by part, before any of it is allocated.
 
-The features and the graphs are there already, or are maps of files (`packed`), which take no memory of their own. What a solver will
-allocate follows from the sizes of the problem:
+The features and the graphs are there already, or are maps of files (`packed`), which take no memory of their own. What a solver
+will allocate follows from the sizes of the problem:
 
     weights      so many vectors of all weights
     planes       of solvers that keep labelings of each example: slots, inner products, and entries of a few planes
     cuts         of solvers that keep planes of all examples together: some tens of vectors
     marginals    of solvers that keep a number for each state, joint state and message
 
-How many planes a run will keep is not known before it; the estimate is for a usual one, and ended between half and twice of what was
-allocated wherever we compared them.
+How many planes a run will keep is not known before it; the estimate is for a usual one.
 """
 
 from __future__ import annotations
@@ -94,7 +93,9 @@ def estimate(solver: Any, problem: Any) -> dict[str, int]:
     n, n_variables = problem.n_examples, len(problem.labels)
     if name in ("bcfw", "n-slack"):
         cache = int(getattr(solver, "cache", 20) or 1)
-        capacity = min(cache + 1, max(_LEAST_CAPACITY, math.isqrt(_PRODUCTS // n)))
+        states = [float(one.n_states[0]) for one in problem.variable_templates]
+        labelings = max(math.prod(states[t] for t in one.variable_templates[:64]) for one in problem.structures)
+        capacity = int(min(cache + 1, labelings, max(_LEAST_CAPACITY, math.isqrt(_PRODUCTS // n))))
         entries = min(_PLANES, capacity) * 2 * 2 * n_variables
         parts["planes"] = n * capacity * (_SLOT + 8 * capacity) + _ENTRY * entries
     elif name not in ("one-slack", "bundle", "subgradient", "perceptron", "lbfgs", "frank-wolfe"):
