@@ -503,10 +503,9 @@ def _receive(kind: str, content: bytes) -> None:
     from maxmargin.solvers.oracles import sharded
 
     rng = random.Random(content)
-    oracle = _shard_oracle()
-    facts = oracle.facts()
-    weights = sharded.Packed.of(np.random.default_rng(0).normal(size=facts.size) * rng.choice((0.0, 1.0)))
-    message = {"weights": weights, "facts": facts, "part": oracle.part(weights)}[kind[8:]]
+    oracle, facts, known = _shard_oracle()
+    weights, part = known[rng.randrange(2)]
+    message = {"weights": weights, "facts": facts, "part": part}[kind[8:]]
     parts = [message]
     if kind == "message-part" and rng.random() < 0.8:
         parts = [message.psi]
@@ -523,15 +522,18 @@ def _receive(kind: str, content: bytes) -> None:
         sharded.add_all([message, other] if rng.random() < 0.5 else [other], facts.size)
 
 
-_oracles: list[object] = []
+_oracles: list[tuple] = []
 
 
-def _shard_oracle() -> object:
-    from maxmargin.solvers.oracles.sharded import Question, Shard, ShardOracle
+def _shard_oracle() -> tuple:
+    """An oracle, what it says of itself, and two vectors of weights with its answers."""
+    from maxmargin.solvers.oracles.sharded import Packed, Question, Shard, ShardOracle
 
     if not _oracles:
-        problem = _problem()
-        _oracles.append(ShardOracle(Shard(problem, 6.0), Question("margin", "auto")))
+        oracle = ShardOracle(Shard(_problem(), 6.0), Question("margin", "auto"))
+        facts = oracle.facts()
+        vectors = [Packed.of(np.random.default_rng(0).normal(size=facts.size) * scale) for scale in (0.0, 1.0)]
+        _oracles.append((oracle, facts, [(one, oracle.part(one)) for one in vectors]))
     return _oracles[0]
 
 

@@ -32,7 +32,8 @@ labels and one that does not, each with C chosen on held-out data, and their tes
 _NEED_DATA = (
     "task", "format", "features", "xml", "n_labels", "split", "word_column", "tag_column", "comment", "edges", "edge_weights",
     "test", "kernel", "gamma", "degree", "objective", "scale", "device", "max_memory", "validation_fraction", "cv", "markov",
-    "parent", "min_count", "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, *OF_CHECKPOINTS, "settings", "dask",
+    "parent", "min_count", "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, *OF_CHECKPOINTS, "settings",
+    "dask",
 )  # fmt: skip
 
 
