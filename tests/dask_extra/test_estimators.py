@@ -15,6 +15,7 @@ from maxmargin import BinarySVM, ChainSVM, MultiClassSVM, MultiLabelSVM, load, m
 from maxmargin.dask import DaskBinarySVM, DaskChainSVM, DaskMultiClassSVM, DaskMultiLabelSVM, OnCluster
 from maxmargin.errors import DataError, OptionError
 from maxmargin.features import TextFeatures
+from maxmargin.packed import pack, read_packed
 
 PLAIN = {"solver": "one-slack", "scale": False}
 
@@ -191,3 +192,66 @@ def test_bad_input_is_answered_with_a_sentence(client):
         MultiLabelSVM(C=1.0, signs="attractive", solver=OnCluster(client)).fit(X2, Y2)
     bag = db.from_sequence(["x"], npartitions=1)
     refuses("Block 0: y holds single tags", bag, bag, DaskChainSVM)
+
+
+@pytest.mark.parametrize("columns", [6, 40_000])
+def test_packed_classes(client, tmp_path, columns):
+    X, y = rows()
+    if columns > 6:
+        # Many columns are stored in another order.
+        X = sp.random(120, columns, 0.001, format="csr", random_state=0)
+    pack(tmp_path / "f", X, y)
+    data = read_packed(tmp_path / "f")
+    there = DaskMultiClassSVM(C=10.0, client=client).fit(data.X, data.y)
+    agree(there, MultiClassSVM(C=10.0, **PLAIN).fit(X, y))
+    assert there.result_.options["n_shards"] == 4
+    assert (there.to_local().predict(X) == there.to_local().predict(data.X)).all()
+    two = (y == "a").astype(int)
+    pack(tmp_path / "two", X, two)
+    data = read_packed(tmp_path / "two")
+    agree(DaskBinarySVM(C=10.0, client=client).fit(data.X, data.y), BinarySVM(C=10.0, **PLAIN).fit(X, two))
+
+
+def test_packed_sequences_and_sets_of_labels(client, tmp_path):
+    X, y = sentences()
+    pack(tmp_path / "f", X, y)
+    data = read_packed(tmp_path / "f")
+    there = DaskChainSVM(C=10.0, client=client).fit(data.X, data.y)
+    agree(there, ChainSVM(C=10.0, **PLAIN).fit(X, y))
+    assert there.to_local().score(data.X, data.y) == there.to_local().score(X, y)
+    X = np.random.default_rng(0).normal(size=(80, 5))
+    Y = (X[:, :3] > 0).astype(int)
+    pack(tmp_path / "l", X, Y)
+    data = read_packed(tmp_path / "l")
+    agree(
+        DaskMultiLabelSVM(C=10.0, client=client, edges="tree").fit(data.X, data.y),
+        MultiLabelSVM(C=10.0, edges="tree", **PLAIN).fit(X, Y),
+    )
+    with pytest.raises(DataError, match="packed labels"):
+        DaskMultiLabelSVM(client=client).fit(data.X, Y)
+
+
+def test_packed_data_trained_by_the_plain_estimator(client, tmp_path):
+    X, y = rows()
+    pack(tmp_path / "f", X, y)
+    data = read_packed(tmp_path / "f")
+    there = MultiClassSVM(C=10.0, solver=OnCluster(client)).fit(data.X, data.y)
+    here = MultiClassSVM(C=10.0, solver=OnCluster(client)).fit(X, y)
+    assert np.array_equal(there.result_.weights, here.result_.weights)
+
+
+def test_damaged_messages_are_sentences():
+    from maxmargin.solvers.oracles.sharded import Packed, Part, add_all
+
+    good = Part.of(np.arange(4.0), 1.0, 2.0)
+    for bad in (
+        Packed(4, np.array([0, 9]), np.ones(2)), Packed(5, None, np.ones(4)), Packed(4, None, np.full(4, np.nan)),
+        Packed(4, np.array([-1]), np.ones(1)), Packed(4, None, None), Packed("4", None, np.ones(4)), None,
+    ):  # fmt: skip
+        with pytest.raises(DataError, match="answer of a shard"):
+            add_all([good, Part(bad, 1.0, 2.0, 0)], 4)
+    with pytest.raises(DataError, match="no plane"):
+        add_all([good, "text"], 4)
+    with pytest.raises(DataError, match="no finite numbers"):
+        add_all([Part(good.psi, float("inf"), 2.0, 0)], 4)
+    assert np.array_equal(add_all([good, good], 4).psi.dense(), 2 * np.arange(4.0))

@@ -179,7 +179,7 @@ def test_what_cannot_be_written(tmp_path, value, label, match):
 def test_the_same_as_another_reader(tmp_path, zero_based, labels):
     """As scikit-learn reads what scikit-learn has written, over more lines than are parsed at a time."""
     rng = np.random.default_rng(len(labels))
-    n = svmlight._BLOCK_LINES + 100
+    n = svmlight.BLOCK_LINES + 100
     X = rng.standard_normal((n, 9)) * (rng.random((n, 9)) < 0.3)
     X[0, [0, -1]] = 1
     y = rng.choice(labels, n)
@@ -195,9 +195,9 @@ def test_the_same_as_another_reader(tmp_path, zero_based, labels):
 
 
 def test_an_error_far_down_has_its_line(tmp_path):
-    lines = ["1 1:1\n"] * (2 * svmlight._BLOCK_LINES + 1)
-    lines[svmlight._BLOCK_LINES + 5] = "1 2:1 2:3\n"
-    with pytest.raises(DataError, match=rf"line {svmlight._BLOCK_LINES + 6}: the index 2 comes after 2"):
+    lines = ["1 1:1\n"] * (2 * svmlight.BLOCK_LINES + 1)
+    lines[svmlight.BLOCK_LINES + 5] = "1 2:1 2:3\n"
+    with pytest.raises(DataError, match=rf"line {svmlight.BLOCK_LINES + 6}: the index 2 comes after 2"):
         read_svmlight_classes(write(tmp_path, "".join(lines)))
 
 

@@ -14,10 +14,21 @@ from maxmargin.signals import last_stop
 
 #: Options of one task, and those that say something about features, which trees have none of.
 _OF_PARSERS = ("markov", "parent", "min_count", "span_features", "unparsable")
-_NOT_OF_PARSERS = ("inference", "kernel", "gamma", "degree", "no_intercept", "scale", "device")
+_NOT_OF_PARSERS = ("inference", "kernel", "gamma", "degree", "no_intercept", "scale", "device", "max_memory")
 _OF_FEATURES = ("inference", "kernel", "gamma", "degree", "edges", "edge_weights")
 #: Parameters of all estimators that options of the same names set; what no option sets is as the estimator has it.
-_PARAMETERS = ("C", "objective", "loss", "tol", "max_passes", "max_seconds", "validation_fraction", "cv", "device")
+_PARAMETERS = (
+    "C",
+    "objective",
+    "loss",
+    "tol",
+    "max_passes",
+    "max_seconds",
+    "validation_fraction",
+    "cv",
+    "device",
+    "max_memory",
+)
 
 
 def make_model(args: argparse.Namespace, task: str, early: bool = False, **changes: Any) -> Any:

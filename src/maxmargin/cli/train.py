@@ -35,10 +35,9 @@ Without DATA, two models are trained on a generated set whose labels depend on e
 labels and one that does not, each with C chosen on held-out data, and their test losses are compared."""
 _NEED_DATA = (
     "task", "format", "features", "xml", "n_labels", "split", "target", "drop", "label_names", "superpixels",
-    "word_column", "tag_column", "comment", "edges", "edge_weights",
-    "test", "eval", "patience", "kernel", "gamma", "degree", "objective", "scale", "device", "validation_fraction", "cv", "markov",
-    "parent",
-    "min_count", "span_features", "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, *OF_CHECKPOINTS, "settings", "dask",
+    "word_column", "tag_column", "comment", "edges", "edge_weights", "test", "eval", "patience", "kernel", "gamma", "degree",
+    "objective", "scale", "device", "max_memory", "validation_fraction", "cv", "markov", "parent", "min_count", "span_features",
+    "unparsable", "max_words", *OF_SOLVERS, *OF_ESTIMATORS, *OF_CHECKPOINTS, "settings", "dask",
 )  # fmt: skip
 
 
@@ -54,6 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--max-passes", type=int, metavar="N", help="most passes over the data (default: 1000)")
     parser.add_argument("--max-seconds", type=float, metavar="S", help="most seconds of training (default: no limit)")
+    parser.add_argument(
+        "--max-memory",
+        metavar="SIZE",
+        help="refuse to train if that would take more memory, such as 4GB (default: no limit)",
+    )
     parser.add_argument("--no-intercept", action="store_true", default=None, help="no constant feature")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the solver (default: 0)")
     parser.add_argument("--eval", metavar="DATA", help="held-out data, whose loss is computed during training")

@@ -5,12 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import dask
 import distributed
+import numpy as np
 
 from maxmargin.errors import DataError
+from maxmargin.packed import PackedLabels, PackedRows, PackedSequences
+
+#: Ranges that a packed folder is cut into, at least, and bytes of the features of one of a large folder.
+_LEAST_RANGES, _RANGE_BYTES = 4, 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +32,8 @@ def read_blocks(client: Any, X: Any, y: Any, weight: Any = None) -> list[Any]:
     """Futures of the blocks of inputs, targets and, if there are any, weights of examples."""
     if y is None:
         raise DataError("The target y is None; fit needs one.")
+    if isinstance(X, PackedRows | PackedSequences):
+        X, y = _packed_parts(X, y)
     inputs = _parts(X, "X")
     targets = _parts(_like(y, X), "y")
     weights = [None] * len(inputs) if weight is None else _parts(_like(weight, X), "sample_weight")
@@ -42,6 +50,22 @@ def read_blocks(client: Any, X: Any, y: Any, weight: Any = None) -> list[Any]:
     ]
     futures: list[Any] = client.compute(blocks)
     return futures
+
+
+def _packed_parts(X: Any, y: Any) -> tuple[list[Any], list[Any]]:
+    """Ranges of a packed folder, which workers map themselves: as many as the size of its features makes."""
+    if not isinstance(y, PackedLabels) or len(y) != len(X):
+        raise DataError("With packed X, y must be the packed labels of the same examples.")
+    size = sum(X.folder.arrays[name].nbytes for name in ("dense", "indices", "data") if name in X.folder.arrays)
+    n = min(len(X), max(_LEAST_RANGES, -(-size // _RANGE_BYTES)))
+    cuts = np.linspace(0, len(X), n + 1).astype(int).tolist()
+    itself = dask.delayed(_itself, pure=False)
+    ranges = [slice(begin, end) for begin, end in pairwise(cuts)]
+    return [itself(X[one]) for one in ranges], [itself(y[one]) for one in ranges]
+
+
+def _itself(one: Any) -> Any:
+    return one
 
 
 def _like(values: Any, X: Any) -> Any:

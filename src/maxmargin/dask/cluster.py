@@ -138,7 +138,7 @@ class ClusterShards:
         begun = time.monotonic()
         self.n_rounds += 1
         with answering():
-            total = add_all(self.gather(self._submit(weights, in_earnest)))
+            total = add_all(self.gather(self._submit(weights, in_earnest)), weights.size)
         self.bytes_down += weights.nbytes * len(self.shards)
         self.bytes_up += total.sent
         self.seconds += time.monotonic() - begun
@@ -157,7 +157,7 @@ class ClusterShards:
         while len(parts) > 1 and not small:
             groups = [parts[k : k + FAN_IN] for k in range(0, len(parts), FAN_IN)]
             keys = [(f"add-planes-{self.token}", self.n_rounds, level, k) for k in range(len(groups))]
-            parts, level = self.client.map(add_parts, groups, key=keys, pure=False), level + 1
+            parts, level = self.client.map(add_parts, groups, size=weights.size, key=keys, pure=False), level + 1
         return list(parts)
 
     def release(self) -> None:

@@ -31,6 +31,7 @@ from maxmargin.estimators.multi_label import MultiLabelSVM
 from maxmargin.estimators.parameters import is_real
 from maxmargin.estimators.restoring import fitted
 from maxmargin.estimators.training import warn_if_open
+from maxmargin.packed.data import PackedLabels, PackedRows, PackedSequences, room_for
 from maxmargin.problems.conditionals import fit_temperature
 from maxmargin.problems.multi_label import mutual_information_tree, pair_counts
 from maxmargin.reporting.progress import ProgressMonitor
@@ -122,8 +123,9 @@ class DaskEstimator(BaseEstimator):
 
         Parameters
         ----------
-        X, y, sample_weight : Dask arrays, data frames or bags; or lists of delayed objects or futures
-            With as many blocks each; what a block holds is what the plain estimator's `fit` takes.
+        X, y, sample_weight : Dask arrays, data frames or bags; lists of delayed objects or futures; packed X and y
+            With as many blocks each; what a block holds is what the plain estimator's `fit` takes. Packed data
+            (`maxmargin.packed.read_packed`) must be under the same name on all workers, which map ranges of it.
         """
         client = client_of(self.client)
         solver = cluster_solver(self.solver, self.inference, self.objective)
@@ -159,9 +161,14 @@ class DaskEstimator(BaseEstimator):
         temperature = 1.0
         if self.objective != "log":
             temperature = gather(client, [client.submit(_temperature, shards[0], result.weights, pure=False)])[0]
+        if isinstance(X, PackedRows | PackedSequences) and self.fit_intercept:
+            # Columns are stored in another order.
+            result.weights = X[:1].features.stored.outside(result.weights, self._n_blocks(classes))
         self.inference_ = f"{result.options['inference']}: {result.options['inference_reason']}"
         self.classes_, self.result_, self.n_features_in_ = classes, result, whole.n_features
         self._local = fitted(model, self._header(model, whole, classes, temperature), result)
+        if isinstance(X, PackedSequences) and X.vectoriser is not None:
+            self._local._keep_vectoriser(X.vectoriser)
         # The parameters as they were given, and not what all of the data made of them.
         for name in ("class_weight", "edges"):
             if hasattr(self, name):
@@ -224,6 +231,10 @@ class DaskEstimator(BaseEstimator):
             }
         return classes
 
+    def _n_blocks(self, classes: NDArray[Any]) -> int:
+        """Blocks of weights of the features."""
+        return len(classes)
+
     def _mean_size(self, whole: Looked, classes: NDArray[Any]) -> float:
         """The mean number of variables of an example."""
         return whole.n_variables / whole.n_examples
@@ -255,7 +266,9 @@ def _look(block: Block, number: int, look: Any, model: Any) -> Looked:
 
 def _build(block: Block, number: int, model: Any, classes: NDArray[Any], mean_size: float) -> Shard:
     try:
-        given = model.prepare(block.X, block.y, block.weight, classes)
+        # What grows with the data is on the disk of packed data.
+        with room_for(block.X):
+            given = model.prepare(block.X, block.y, block.weight, classes)
     except MaxMarginError as error:
         raise type(error)(f"Shard {number}: {error}") from None
     problem = given.problem
@@ -313,7 +326,8 @@ class DaskMultiClassSVM(DaskEstimator):
     @staticmethod
     def _look(model: Any, block: Block) -> Looked:
         classes, states = target.classes_and_states(block.y, type(model).__name__)
-        counts = Counter(dict(zip(classes.tolist(), np.bincount(states).tolist(), strict=True)))
+        found = np.bincount(states, minlength=len(classes)).tolist()
+        counts = Counter(dict(zip(classes.tolist(), found, strict=True)))
         return Looked(len(states), len(states), *_columns(block.X), counts)
 
 
@@ -321,6 +335,9 @@ class DaskBinarySVM(DaskMultiClassSVM):
     """`BinarySVM` on a cluster, with losses that are sums over examples; see `DaskEstimator` for the parameters."""
 
     plain = BinarySVM
+
+    def _n_blocks(self, classes: NDArray[Any]) -> int:
+        return 1
 
 
 class DaskMultiLabelSVM(DaskEstimator):
@@ -363,6 +380,10 @@ class DaskMultiLabelSVM(DaskEstimator):
         tree = not lists and isinstance(model.edges, str) and model.edges == "tree"
         pairs = pair_counts(encoded) if tree else None
         return Looked(len(encoded), encoded.size, *_columns(block.X), counts, lists, labels, pairs)
+
+    def _n_blocks(self, classes: NDArray[Any]) -> int:
+        """Blocks of weights of the features."""
+        return len(classes)
 
     def _mean_size(self, whole: Looked, classes: NDArray[Any]) -> float:
         # Lists of one block need not have all labels.
@@ -442,6 +463,13 @@ class DaskChainSVM(DaskEstimator):
 
     @staticmethod
     def _look(model: Any, block: Block) -> Looked:
+        if isinstance(block.X, PackedSequences) and isinstance(block.y, PackedLabels):
+            classes, states = block.y.classes, block.y.states
+            found = np.bincount(states, minlength=len(classes)).tolist()
+            width = block.X.folder.size("n_features", 1)
+            return Looked(
+                len(block.X), len(states), width, None, Counter(dict(zip(classes.tolist(), found, strict=True)))
+            )
         if not isinstance(block.y, Sequence | np.ndarray) or isinstance(block.y, str):
             raise DataError(f"y is of type {type(block.y).__name__}; expected a list with the tags of each sequence.")
         if len(block.X) != len(block.y):
@@ -461,5 +489,5 @@ class DaskChainSVM(DaskEstimator):
         return Looked(len(tags), sum(map(len, tags)), *columns, counts)
 
     def _header(self, model: Any, whole: Looked, classes: NDArray[Any], temperature: float) -> dict[str, Any]:
-        more = {} if model.features is None else {"hashing": model.features}
+        more: dict[str, Any] = {} if model.features is None else {"hashing": model.features}
         return super()._header(model, whole, classes, temperature) | more

@@ -27,6 +27,7 @@ from sklearn.utils import Tags
 from maxmargin.errors import OptionError
 from maxmargin.estimators.feature_space import KERNEL_SOLVERS, KERNELS, is_linear, keep_support
 from maxmargin.estimators.frames import ReadableWeights
+from maxmargin.estimators.memory import check_memory
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.parameters import check_parameters, quoted
 from maxmargin.estimators.restoring import restore_structured
@@ -133,6 +134,9 @@ class StructuredEstimator(ReadableWeights, CallbackSupportMixin, BaseEstimator):
     device : str
         Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
         work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
+    max_memory : int, str or None
+        Refuse to train if that would take more memory than this, in bytes or as in "4GB", with an estimate of its parts, before it
+        is allocated; None is no limit.
     """
 
     #: Name in model files and on the command line.
@@ -173,6 +177,7 @@ class StructuredEstimator(ReadableWeights, CallbackSupportMixin, BaseEstimator):
         scale: bool | Auto = "auto",
         signs: Any = None,
         device: str = "cpu",
+        max_memory: int | str | None = None,
     ) -> None:
         self.C = C
         self.solver = solver
@@ -200,6 +205,7 @@ class StructuredEstimator(ReadableWeights, CallbackSupportMixin, BaseEstimator):
         self.scale = scale
         self.signs = signs
         self.device = device
+        self.max_memory = max_memory
 
     def __getattr__(self, name: str) -> Any:
         if name == "coef_":
@@ -281,6 +287,9 @@ class StructuredEstimator(ReadableWeights, CallbackSupportMixin, BaseEstimator):
         given = problem.variable_features
         problem, scaled = self._scaled(problem)
         solver = self._solver(problem)
+        if self.device == "cpu":
+            # Another device looks at its own memory.
+            check_memory(self.max_memory, solver, problem)
         shape = (
             _shape(problem),
             self.kernel,

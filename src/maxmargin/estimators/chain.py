@@ -144,6 +144,9 @@ class ChainSVM(OnlineMixin, PruningMixin, StructuredPredictor):
     device : str
         Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
         work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
+    max_memory : int, str or None
+        Refuse to train if that would take more memory than this, in bytes or as in "4GB", with an estimate of its parts, before it
+        is allocated; None is no limit.
 
     Attributes
     ----------
@@ -225,6 +228,7 @@ class ChainSVM(OnlineMixin, PruningMixin, StructuredPredictor):
         scale: bool | Auto = "auto",
         signs: Any = None,
         device: str = "cpu",
+        max_memory: int | str | None = None,
     ) -> None:
         super().__init__(**shared(locals()))
         self.boundary = boundary

@@ -91,6 +91,9 @@ class MultiClassSVM(OneVariableClassifier):
     device : str
         Where to train: "cpu", the processor; "cuda", "cuda:1" and so on, a GPU, by PyTorch (`maxmargin.devices`), for solvers that
         work on all examples at once; "torch" is PyTorch on the processor. Predictions are made on the processor.
+    max_memory : int, str or None
+        Refuse to train if that would take more memory than this, in bytes or as in "4GB", with an estimate of its parts, before it
+        is allocated; None is no limit.
 
     Attributes
     ----------

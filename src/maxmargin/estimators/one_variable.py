@@ -70,6 +70,7 @@ class OneVariableClassifier(
         scale: bool | Auto = "auto",
         signs: Any = None,
         device: str = "cpu",
+        max_memory: int | str | None = None,
     ) -> None:
         super().__init__(**shared(locals()))
         self.class_weight = class_weight

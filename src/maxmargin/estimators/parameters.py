@@ -13,6 +13,7 @@ from maxmargin.devices import check_device
 from maxmargin.errors import OptionError, did_you_mean
 from maxmargin.estimators.basis import BASES
 from maxmargin.estimators.feature_space import KERNELS, is_linear
+from maxmargin.estimators.memory import bytes_of
 from maxmargin.estimators.signs import check_signs
 from maxmargin.formats import check_writable
 from maxmargin.inference import ENGINES
@@ -60,6 +61,7 @@ def check_parameters(estimator: Any) -> None:
         raise OptionError(f"n_jobs={p['n_jobs']!r} is not possible; it must be a whole number other than 0, or None.")
     if not (isinstance(p["verbose"], bool) or (is_whole(p["verbose"]) and p["verbose"] >= 0)):
         raise OptionError(f"verbose={p['verbose']!r} is not possible; it must be 0 or a positive whole number.")
+    bytes_of(p.get("max_memory"))
     if p.get("device", "cpu") != "cpu":
         check_device(p["device"])
     _check_name("solver", p["solver"], ("auto", *SOLVERS), "solve")

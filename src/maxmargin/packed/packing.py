@@ -284,7 +284,7 @@ class RawRows:
             )
         self._grow(p + base)
         entries = np.append(self.entries[base:], self.n_rows)
-        ordered = many_columns(p) and self.n_entries > 0
+        ordered = many_columns(p)
         to = np.arange(p + 1, dtype=np.int32)
         if ordered:
             kept = in_order_of_use(np.flatnonzero(entries > 0), entries, np.append(self.first[base:], 0))

@@ -22,7 +22,7 @@ from maxmargin import scratch
 from maxmargin.errors import DataError
 from maxmargin.jit import kernel
 from maxmargin.packed.folder import Folder
-from maxmargin.problems.columns import OrderedFeatures
+from maxmargin.problems.columns import OrderedFeatures, many_columns
 from maxmargin.problems.features import FeatureArrays, Features, entry
 
 #: Numbers that are read at a time where blocks of rows are made: 32 MB.
@@ -104,6 +104,12 @@ class StoredRows(OrderedFeatures):
             )
         self.shape = (end - begin, inside)
         self.share = (self.column >= 0).astype(float)
+
+    def __copy__(self) -> StoredRows:
+        # In this process the same maps do, and rows are looked at once.
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
 
     def __reduce__(self) -> Any:
         return mapped_again, (self.folder.place, self.folder.digest, self.begin, self.end)
@@ -240,6 +246,10 @@ def _float_type(folder: Folder, name: str) -> np.dtype[Any]:
 def _columns(folder: Folder, p: int) -> tuple[NDArray[np.int32], int]:
     """For each column, and the constant, the stored column that holds it, or -1; and how many there are."""
     if "column" not in folder.arrays:
+        if many_columns(p):
+            raise folder.error(
+                f"it says n_features={p}, but the array 'column', which so many columns have, is missing"
+            )
         return np.arange(p + 1, dtype=np.int32), p + 1
     column = np.array(folder.array("column", np.int32, (p + 1,)))
     kept = np.sort(column[column >= 0])

@@ -16,6 +16,7 @@ planes here.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ from maxmargin.solvers.planes.mean_plane import MeanPlane
 FAN_IN = 16
 #: Share of entries that are not zero up to which a vector is sent as entries and places, 12 bytes each.
 _SPARSE = 2.0 / 3.0
+#: No vector is longer, nor are there more examples in a shard.
+_MOST_WEIGHTS = 1 << 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,24 @@ class Packed:
             return cls(size, None, vector.copy())
         index, value = nonzeros(vector, 1.0, 1)
         return cls(size, index.astype(np.int32) if size < 2**31 else index, value)
+
+    def checked(self, size: int, what: str) -> Packed:
+        """The vector itself, if it is one of this size, of finite numbers: what is sent may arrive damaged."""
+        value: Any = self.value
+        index: Any = self.index
+        fits = type(self.size) is int and self.size == size and _is_vector(value, (np.float64,))
+        if fits and index is None:
+            fits = len(value) == size
+        elif fits:
+            fits = _is_vector(index, (np.int32, np.int64)) and len(index) == len(value) <= size
+            fits = fits and (len(index) == 0 or (int(index.min()) >= 0 and int(index.max()) < size))
+        if not fits:
+            raise DataError(
+                f"{what} is damaged: it is no vector of {size} numbers, whole or by entries and their places."
+            )
+        if not np.isfinite(value).all():
+            raise DataError(f"{what} has numbers that are not finite.")
+        return self
 
     def add_to(self, out: NDArray[np.float64]) -> None:
         """Add the vector to another one."""
@@ -88,6 +109,19 @@ class Part:
     #: Bytes of all answers that are summed here, as they were sent.
     sent: int
 
+    def checked(self, size: int) -> Part:
+        """The answer itself, if it is one for vectors of this size."""
+        if not isinstance(self.psi, Packed):
+            raise DataError("The answer of a shard is damaged: it has no plane.")
+        self.psi.checked(size, "The answer of a shard")
+        numbers = (self.ell, self.risk)
+        if (
+            not all(isinstance(one, float | int) and math.isfinite(one) for one in numbers)
+            or type(self.sent) is not int
+        ):
+            raise DataError("The answer of a shard is damaged: its loss and its hinge are no finite numbers.")
+        return self
+
     @classmethod
     def of(cls, psi: NDArray[np.float64], ell: float, risk: float, sent: int = 0) -> Part:
         """A part, and what it takes to send it beside what was sent before."""
@@ -95,20 +129,32 @@ class Part:
         return cls(packed, ell, risk, sent + packed.nbytes + 16)
 
 
-def add_parts(parts: Sequence[Part]) -> Part:
-    """The sum of some parts, in their order."""
-    out = np.zeros(parts[0].psi.size)
+def add_parts(parts: Sequence[Part], size: int) -> Part:
+    """The sum of some parts, in their order, of vectors of this size."""
+    out = np.zeros(size)
     for one in parts:
-        one.psi.add_to(out)
+        _checked(one, size).psi.add_to(out)
     ell, risk = sum(one.ell for one in parts), sum(one.risk for one in parts)
     return Part.of(out, ell, risk, sum(one.sent for one in parts))
 
 
-def add_all(parts: Sequence[Part]) -> Part:
+def add_all(parts: Sequence[Part], size: int) -> Part:
     """The sum of all parts: of neighbours, and of those sums, until one is left."""
+    if not parts:
+        raise DataError("No shard has answered.")
     while len(parts) > 1:
-        parts = [add_parts(parts[k : k + FAN_IN]) for k in range(0, len(parts), FAN_IN)]
-    return parts[0]
+        parts = [add_parts(parts[k : k + FAN_IN], size) for k in range(0, len(parts), FAN_IN)]
+    return _checked(parts[0], size)
+
+
+def _checked(part: Any, size: int) -> Part:
+    if not isinstance(part, Part):
+        raise DataError(f"A shard has answered with a {type(part).__name__}, which is no plane.")
+    return part.checked(size)
+
+
+def _is_vector(array: Any, types: tuple[Any, ...]) -> bool:
+    return isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype in types and array.dtype.isnative
 
 
 @dataclass(frozen=True)
@@ -189,7 +235,10 @@ class ShardOracle:
 
     def part(self, weights: Packed, in_earnest: bool = False) -> Part:
         """The shard's plane and hinge, or tangent and value, at these weights, times its mass."""
-        u, mass = weights.dense(), self.shard.mass
+        if not isinstance(weights, Packed):
+            raise DataError(f"The weights that a shard was asked with are a {type(weights).__name__}, and no vector.")
+        size = self.oracle.n_weights if self.smooth else self.oracle.size
+        u, mass = weights.checked(size, "The vector of weights").dense(), self.shard.mass
         with self.lock:
             if self.smooth:
                 found = self.oracle.mean(u, 1.0, self.threads)
@@ -228,7 +277,7 @@ class LocalShards:
 
     def sum_of_parts(self, weights: Packed, in_earnest: bool) -> Part:
         """The answers of all shards, added up."""
-        return add_all([one.part(weights, in_earnest) for one in self.oracles])
+        return add_all([one.part(weights, in_earnest) for one in self.oracles], weights.size)
 
 
 class ShardedProblem:
@@ -323,6 +372,8 @@ def _check_alike(facts: Sequence[ShardFacts]) -> None:
     """Refuse shards that are not parts of one problem."""
     if not facts:
         raise DataError("There are no shards: the data is empty.")
+    for number, one in enumerate(facts):
+        _check_facts(number, one)
     first = facts[0]
     for number, one in enumerate(facts):
         if (one.size, one.shapes) != (first.size, first.shapes):
@@ -332,6 +383,24 @@ def _check_alike(facts: Sequence[ShardFacts]) -> None:
             )
         if not one.mass > 0.0:
             raise DataError(f"The weights of shard {number} add up to {one.mass}; they must be more than 0.")
+
+
+def _check_facts(number: int, one: Any) -> None:
+    """Refuse what a shard cannot say of itself: it may arrive damaged."""
+    fits = isinstance(one, ShardFacts)
+    fits = fits and all(type(count) is int and 0 <= count <= _MOST_WEIGHTS for count in (one.n_examples, one.size))
+    fits = fits and isinstance(one.mass, float | int) and not isinstance(one.mass, bool) and math.isfinite(one.mass)
+    fits = fits and all(isinstance(text, str) for text in (one.name, one.reason, one.digest, one.certificate))
+    fits = fits and one.digest.isascii()
+    fits = fits and one.certificate in ("exact", "relaxed", "none") and isinstance(one.thorough, bool | np.bool_)
+    if fits and one.shapes is not None:
+        shapes: Any = one.shapes
+        fits = isinstance(shapes, tuple | list) and len(shapes) == 2
+        fits = fits and all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in shapes)
+        fits = fits and all(isinstance(n, int | np.integer) and n >= 0 for pair in shapes for n in pair)
+        fits = fits and sum(int(pair[0]) * int(pair[1]) for pair in shapes) == one.size
+    if not fits:
+        raise DataError(f"What shard {number} says of itself is damaged.")
 
 
 def check_no_cache(cache: Any) -> None:
