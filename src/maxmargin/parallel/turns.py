@@ -1,12 +1,12 @@
 """Turns: rounds of work that threads share, each followed by work of one thread alone, inside compiled loops.
 
-A loop over batches of a few examples has turns that take less time than it takes to hand work to a thread of Python. So every thread
-runs one kernel for many turns, and they meet in an array of numbers that all of them can see (`turn_counters`). A turn has *parts*,
-which anyone takes; the *leader* waits until all are done, does what is its own, and opens the next turn, until it closes the
-whole. The parts do not depend on the number of threads, nor who does one.
+A loop over batches of a few examples has turns that take less time than it takes to hand work to a thread of Python. So every
+thread runs one kernel for many turns, and they meet in an array of numbers that all of them see (`turn_counters`). A turn has
+*parts*, which anyone takes; the *leader* waits until all are done, does what is its own, and opens the next turn, until it closes
+the whole. The parts do not depend on the number of threads, and it does not matter who does one.
 
-A helper is never waited for unless it is at work on a part: one that begins late, or not at all, is not missed. Whoever finds nothing to do
-for some microseconds returns from the kernel, to be called again after others had a chance to run.
+A helper is waited for only while it is at work on a part: one that begins late, or never, is not missed. Whoever finds nothing to
+do for some microseconds returns from the kernel, to be called again after others had a chance to run.
 
 Layout of the counters: parts that were taken, parts that may be taken, parts that are done, whether the leader has closed.
 """
@@ -33,9 +33,7 @@ def turn_counters() -> NDArray[np.int64]:
     return np.zeros(32, np.int64)
 
 
-def take_turns(
-    counters: NDArray[np.int64], lead: Callable[[], bool], helper: Callable[[], bool], threads: int
-) -> None:
+def take_turns(counters: NDArray[np.int64], lead: Callable[[], bool], helper: Callable[[], bool], threads: int) -> None:
     """Call `lead` here until it says that it is done, and `helper` in other threads until the turns are closed."""
 
     def help_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import replace
 
@@ -86,7 +87,9 @@ def test_the_number_of_threads_does_not_change_the_bits(name, batches):
 
 def test_dense_and_sparse_features_train_to_the_same_bits(batches):
     for make in (chains, labels):
-        dense, sparse = (BCFW().solve(make(sparse=kind), 20.0, tol=0.0, max_passes=8, n_jobs=2) for kind in (False, True))
+        dense, sparse = (
+            BCFW().solve(make(sparse=kind), 20.0, tol=0.0, max_passes=8, n_jobs=2) for kind in (False, True)
+        )
         np.testing.assert_array_equal(dense.weights, sparse.weights)
 
 
@@ -173,7 +176,7 @@ def test_a_batch_has_an_example_once(size):
         assert sorted(places) == list(range(len(order)))
         assert starts[0] == 0
         assert starts[-1] == len(order)
-        for begin, end in zip(starts[:-1], starts[1:], strict=True):
+        for begin, end in itertools.pairwise(starts):
             batch = order[places[begin:end]]
             assert 1 <= len(batch) <= size
             assert len(set(batch)) == len(batch)

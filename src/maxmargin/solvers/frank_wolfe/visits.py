@@ -9,19 +9,19 @@ One visit of example m:
    block's mean is the block's duality gap: exactly so with an exact oracle, and for the relaxed problem with a relaxed one.
 4. Improve the block over its planes (`improve_block`), and write the change of w once.
 
-Several threads share a *batch* of examples. Steps 1 to 3 are done for all of it at the same weights, in threads: planes, their inner
-products and gaps are each example's own, and what is found goes into segments of the arena that belong to parts of the batch. Then
-one thread takes the examples in order, reads the slopes at the weights of the moment, and does step 4. A plane is a bound whatever
-the weights were when it was found, and the steps are exact, so f never falls; that the planes are a batch old costs little as long
-as a batch is a small part of the examples (`Walk.starts`). Batches and their parts depend on the problem alone, and so do the bits of
-a run, whatever the number of threads.
+Several threads share a *batch* of examples. Steps 1 to 3 are done for all of it at the same weights, in threads: planes, their
+inner products and gaps are each example's own, and what is found goes into segments of the arena that belong to parts of the
+batch. Then one thread takes the examples in order, reads the slopes at the weights of the moment, and does step 4. A plane is a
+bound whatever the weights were when it was found, and the steps are exact, so f never falls. That planes are a batch old costs
+passes where weights change fast, so batches are small at first. They and their parts depend on the problem and the number of the
+pass alone, and so do the bits of a run, whatever the number of threads.
 
-Slopes and changes of w are about the few coordinates that stand in an example's planes. Where those are a small part of all (`few`),
-as in chains with many states, only their weights are read and written: on words of 8 letters, 26 classes and 128 pixels that takes a
-quarter of the time of a projection.
+Slopes and changes of w are about the coordinates that stand in an example's planes. Where those are a small part of all (`few`),
+as in chains with many states, step 4 reads and writes their weights alone: for words of 8 letters, 128 pixels and 26 classes that
+takes two thirds of the time of a visit that projects all weights, and less than half for sentences of 25 words.
 
-The oracle is an argument (oracles/compiled.py), and Numba compiles `visit_batches` once for each type of it. The leader's kernel returns
-before the end if a segment of the arena is full.
+The oracle is an argument (oracles/compiled.py), and Numba compiles `visit_batches` once for each type of it. The kernel of the
+leader returns before the end if a segment of the arena is full.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _step(
             else:
                 write_change(batch, store, m, moved, work.change, kappa, w_v, w_f)
         mark_used(store, m, walk.clock)
-    return gain * weight
+    return float(gain * weight)
 
 
 @inner
@@ -278,7 +278,7 @@ def _slopes(batch: Any, w_v: Any, w_f: Any, store: Any, m: int, z: Any, notes: A
 
 @inner
 def _project_few(batch: Any, w_v: Any, w_f: Any, store: Any, m: int, z: Any, notes: Any) -> None:
-    """z at the coordinates of all planes of example m, each once; those of a row together, which takes less time.
+    """Find z at the coordinates of all planes of example m, each once; those of a row together, which takes less time.
 
     `notes[0]` has the number of the visit at coordinates that were seen, and at its end. From a row's `notes[1]`, which is -1
     between uses, `notes[2]` leads through its coordinates; `notes[3]` has the rows.
@@ -311,16 +311,17 @@ def _project_few(batch: Any, w_v: Any, w_f: Any, store: Any, m: int, z: Any, not
         row = notes[3, k]
         i, notes[1, row] = notes[1, row], -1
         if row < n_v:
-            p = p0 + row
-            _project_listed(v_side.features, v_side.first_row[m] + v_groups[p].row, w_v, v_groups[p].block - v_groups[p].at, i, z, notes)
+            group = v_groups[p0 + row]
+            _project_listed(v_side.features, v_side.first_row[m] + group.row, w_v, group.block - group.at, i, z, notes)
         else:
-            q = q0 + row - n_v
-            _project_listed(f_side.features, f_side.first_row[m] + f_groups[q].row, w_f, f_groups[q].block - f_groups[q].at - half, i, z, notes)
+            group = f_groups[q0 + row - n_v]
+            shift = group.block - group.at - half
+            _project_listed(f_side.features, f_side.first_row[m] + group.row, w_f, shift, i, z, notes)
 
 
 @inner
 def _project_listed(features: Any, row: int, weights: Any, shift: int, i: int, z: Any, notes: Any) -> None:
-    """z of one row at the coordinates that `notes[2]` leads to from i on."""
+    """Find z of one row at the coordinates that `notes[2]` leads to from i on."""
     while i >= 0:
         j = notes[2, i]
         if j < 0:
