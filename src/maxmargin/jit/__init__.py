@@ -2,6 +2,7 @@
 and the seconds that it took.
 """
 
+from .atomic import atomic_add, atomic_read, atomic_swap, atomic_write, wait_a_little
 from .decorators import inner, inner_overload, kernel, reordering
 from .folder import describe_cache
 from .memory import prefetch
@@ -12,6 +13,10 @@ from .structs import Struct
 __all__ = [
     "Struct",
     "announce_compilation",
+    "atomic_add",
+    "atomic_read",
+    "atomic_swap",
+    "atomic_write",
     "clock",
     "compile_seconds",
     "describe_cache",
@@ -23,4 +28,5 @@ __all__ = [
     "records",
     "reordering",
     "silence",
+    "wait_a_little",
 ]

@@ -95,6 +95,20 @@ def map_shards(
         raise
 
 
+def in_threads(leader: Callable[[], None], helper: Callable[[], None], threads: int) -> None:
+    """Run `leader` here and `helper` in all other threads at the same time; helpers that have not begun when it ends never do."""
+    started = [_pool(threads).submit(helper) for _ in range(threads - 1)]
+    try:
+        leader()
+    finally:
+        for one in started:
+            one.cancel()
+        wait(started)
+    for one in started:
+        if not one.cancelled():
+            one.result()
+
+
 def _pausing(function: Callable[[int, int], T]) -> Callable[[int, int], T]:
     # Threads of the pool have a context of their own.
     stop = _question.get()

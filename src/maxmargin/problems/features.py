@@ -621,6 +621,30 @@ def row_times_block(features: Any, row: int, weights: Any, block: int) -> float:
 
 
 @inner
+def row_times_four(
+    features: Any, row: int, weights: Any, b0: int, b1: int, b2: int, b3: int
+) -> tuple[float, float, float, float]:
+    """x_row . weights[:, b] of four blocks: sums of one wait for themselves at each step."""
+    indptr, indices, data, dense = features.indptr, features.indices, features.data, features.dense
+    t0 = t1 = t2 = t3 = 0.0
+    if len(indptr) > 1:
+        for q in range(indptr[row], indptr[row + 1]):
+            x, w = entry(data, q), weights[indices[q]]
+            t0 += x * w[b0]
+            t1 += x * w[b1]
+            t2 += x * w[b2]
+            t3 += x * w[b3]
+    else:
+        for column in range(dense.shape[1]):
+            x, w = dense[row, column], weights[column]
+            t0 += x * w[b0]
+            t1 += x * w[b1]
+            t2 += x * w[b2]
+            t3 += x * w[b3]
+    return t0, t1, t2, t3
+
+
+@inner
 def add_to_block(features: Any, row: int, weights: Any, block: int, scale: float) -> None:
     """weights[:, block] += scale * x_row."""
     indptr, indices, data, dense = features.indptr, features.indices, features.data, features.dense

@@ -65,6 +65,8 @@ class BlockRun(ProximalRun[B]):
     #: A `BCFW` (bcfw.py), which makes runs and is not known here.
     solver: Any
     problem: FactorGraphs
+    #: Whether visits are shared by threads.
+    shares_visits = False
 
     def __init__(self, solver: Any, problem: FactorGraphs, lam: float, random_state: Any, threads: int) -> None:
         super().__init__(solver, problem, lam, random_state, threads)
@@ -87,6 +89,10 @@ class BlockRun(ProximalRun[B]):
     @cached_property
     def work(self) -> Work:
         """Room for walks."""
+        return self.room()
+
+    def room(self) -> Work:
+        """Room for one thread."""
         largest = self.problem.arrays.largest
         return workspace(largest, (self.oracle.compiled or NOTHING_GIVEN).room(largest), self.grams.room(self.problem))
 
@@ -267,7 +273,7 @@ class BlockRun(ProximalRun[B]):
         size = max(1, min(-(-n // 16), int(_SHARD_ENTRIES / (2 * self.half + 1))))
         shards = [(first, min(first + size, n)) for first in range(0, n, size)]
         bounds = np.empty(n) if self.oracle.bounds else None
-        if self.threads <= 1 and self.oracle.compiled is not None:
+        if self.oracle.compiled is not None and (self.threads <= 1 or self.shares_visits):
             # The planes are found where they are kept, by one projection of the weights, not two.
             for begin, end in shards:
                 pause()

@@ -87,7 +87,7 @@ class PlainRun(BlockRun[PlainState]):
         """Visit these examples with an oracle."""
         gain: float = plain_visits(
             self.problem.batch, now.w_v, now.w_f, oracle, self.grams, Means(self.sizes, self.start, now.mean, now.ell),
-            self.work, rules, Visit(order, 0, now.n_passes, now.gaps, counts),
+            self.work, rules, Visit(order, now.n_passes, now.gaps, counts),
         )  # fmt: skip
         return gain
 

@@ -7,17 +7,32 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin import jit
+from maxmargin.parallel.pool import Pool
 from maxmargin.parallel.threads import Stopped
+from maxmargin.parallel.turns import take_turns, turn_counters
+from maxmargin.problems.statistics import statistics_sizes
 from maxmargin.solvers.frank_wolfe.block_run import BlockRun, BlockState
 from maxmargin.solvers.frank_wolfe.cached_visits import DenseRows, dense_rows, visit_cached
-from maxmargin.solvers.frank_wolfe.visits import N_CACHED, N_CROWDED, Rules, Visit, exhausted, visit_blocks
-from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN
+from maxmargin.solvers.frank_wolfe.visits import (
+    DONE,
+    FULL,
+    N_CACHED,
+    N_CROWDED,
+    Rules,
+    Visit,
+    Walk,
+    exhausted,
+    in_batches,
+    visit_batches,
+)
+from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Work
 from maxmargin.solvers.planes.arena import (
     ACCEPT,
     CACHED_PASSES,
@@ -36,6 +51,11 @@ _FIRST = 64
 _ROOM = 1 << 16
 #: Inner products of planes for which there is room at first, and slots of an example at least.
 _PRODUCTS, _LEAST_CAPACITY = 1 << 24, 6
+#: A batch is this share of the examples, and so many, at most, and the arena has so many segments for its parts. Weights change
+#: fast in the first passes, whose batches are small: beginning with so many examples, they double every other pass.
+_BATCH_SHARE, _LARGEST_BATCH, _SEGMENTS, _FIRST_BATCH = 0.005, 64, 16, 4
+#: Coordinates of a variable above which slopes are read by the coordinates that planes have.
+_WIDE = 12
 
 
 @dataclass
@@ -50,6 +70,7 @@ class PlaneRun(BlockRun[PlaneState]):
     """Blocks are distributions over planes that are kept."""
 
     state_type = PlaneState
+    shares_visits = True
 
     def first_state(self, **common: Any) -> PlaneState:
         """Every block has the truth alone."""
@@ -62,7 +83,8 @@ class PlaneRun(BlockRun[PlaneState]):
         capacity = 1 + int(min(max(self.solver.cache, 1), most))
         # Of very many examples few have many planes: those get more room when they need it.
         capacity = min(capacity, max(_LEAST_CAPACITY, math.isqrt(_PRODUCTS // p.n_examples)))
-        store = Arena.empty(p.n_examples, capacity, _ROOM + 2 * self.half)
+        segments = min(_SEGMENTS, self.batch_size(20))
+        store = Arena.empty(p.n_examples, capacity, _ROOM // segments + 2 * self.half, segments)
         return PlaneState(**common, store=store)
 
     def shrink(self, now: PlaneState, earlier: PlaneState, share: float) -> None:
@@ -158,7 +180,7 @@ class PlaneRun(BlockRun[PlaneState]):
     ) -> tuple[float, NDArray[np.bool_]]:
         """Visit these examples, with the weights turned around for the time; the gain, and who is left to the oracle."""
         b_v, b_f = (np.ascontiguousarray(w.T) for w in (now.w_v, now.w_f))
-        visit, left = Visit(order, 0, now.n_passes, now.gaps, counts), np.empty(len(order), np.bool_)
+        visit, left = Visit(order, now.n_passes, now.gaps, counts), np.empty(len(order), np.bool_)
         gain = float(visit_cached(self.problem.batch, self.rows, b_v, b_f, now.store, self.work, rules, visit, left))
         now.w_v[:], now.w_f[:] = b_v.T, b_f.T
         return gain, left
@@ -166,18 +188,56 @@ class PlaneRun(BlockRun[PlaneState]):
     def visit_with(
         self, oracle: Any, now: PlaneState, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]
     ) -> float:
-        """Visit these examples with an oracle; planes get more room when they need it."""
-        first, gain = 0, 0.0
+        """Visit these examples with an oracle, in batches that threads share; planes get more room when they need it."""
+        n, segments = len(order), len(now.store.filled)
+        size = n if rules.steps == 0 else self.batch_size(now.n_passes)
+        parts = max(1, min(size, segments))
+        places, starts = in_batches(order, size, self.problem.n_examples)
+        walk = Walk(
+            order[places], places, starts, now.gaps, now.n_passes, self.few, np.ones(n, np.bool_), np.zeros(1, np.int64),
+            starts[:2][-1] * np.arange(parts) // parts, np.zeros((parts, 3), np.int64), np.zeros(1), turn_counters(),
+        )  # fmt: skip
+        share = rules.ask and parts > 1
+        at_work = self.problem.batch, now.w_v, now.w_f, oracle, self.grams
         while True:
-            visit = Visit(order, first, now.n_passes, now.gaps, counts)
-            more: float
-            first, more = visit_blocks(
-                self.problem.batch, now.w_v, now.w_f, oracle, self.grams, now.store, self.work, rules, visit
-            )
-            gain += more
-            if first == len(order):
-                return gain
-            now.store = now.store.with_room(_ROOM, 2 * self.half)
+            store, found = now.store, [DONE]
+
+            def lead(store: Arena = store, walk: Walk = walk, found: list[int] = found) -> bool:
+                found[0] = visit_batches(*at_work, store, self.work, rules, walk, True)
+                return found[0] in (DONE, FULL)
+
+            def help_out(store: Arena = store, walk: Walk = walk) -> bool:
+                with self.rooms.borrow(self.room) as work:
+                    return bool(visit_batches(*at_work, store, work, rules, walk, False) == DONE)
+
+            take_turns(walk.counters, lead, help_out, self.threads if share else 1)
+            if found[0] == DONE:
+                break
+            shards = np.linspace(0, self.problem.n_examples, segments + 1).astype(int).tolist()
+            now.store = store.with_room(_ROOM // segments, 2 * self.half, list(pairwise(shards)))
+            walk = walk._replace(counters=turn_counters())
+        counts += walk.counts.sum(axis=0)
+        if not rules.ask:
+            counts[N_CACHED] += n
+        return float(walk.gain[0])
+
+    def batch_size(self, n_passes: int) -> int:
+        """Examples that are visited together in a pass."""
+        share = int(_BATCH_SHARE * self.problem.n_examples)
+        return max(1, min(share, _LARGEST_BATCH, _FIRST_BATCH << min(n_passes // 2, 10)))
+
+    @cached_property
+    def few(self) -> bool:
+        """Whether planes have a small part of the coordinates of an example: there are many for each variable."""
+        p = self.problem
+        sides = p.variable_features, p.factor_features
+        entries = statistics_sizes(p)[:, 0] @ np.bincount(p.structure_of, minlength=len(p.structures))
+        return bool(entries > _WIDE * p.example_variables[-1]) and all(len(one.arrays.gram) == 0 for one in sides)
+
+    @cached_property
+    def rooms(self) -> Pool[Work]:
+        """Room for walks of other threads."""
+        return Pool()
 
     def line(self, now: PlaneState) -> dict[str, float]:
         """Visits that did without the oracle, and bytes of the planes."""

@@ -188,7 +188,7 @@ class PythonRun(OracleRun[PythonState]):
             given,
             self.dense,
             rules._replace(ask=ask),
-            Visit(order, 0, now.n_passes, now.gaps, counts),
+            Visit(order, now.n_passes, now.gaps, counts),
         )
         now.n_oracle_calls += int(counts[N_ORACLE])
         now.n_cached += int(counts[N_CACHED])

@@ -1,0 +1,118 @@
+"""The default solver in several threads: seconds to the same certified gap, as ratios to the first number of threads.
+
+    python benchmarks/threads.py [--row NAME...] [--n-jobs 1 2 4 8 16] [--repeats 5] [--data-home DIR]
+
+`solver="auto"` chooses, C is given, and every run ends at the same gap, after the same passes, with the same bits, which is
+checked. Runs with different numbers of threads alternate. A ratio is taken inside a repeat; the table has the median, the smallest
+and the largest, and that of the fastest runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+
+import numpy as np
+
+from maxmargin import datasets
+from maxmargin.features import TextFeatures
+from maxmargin.problems import Features, chain_problem, label_edges, multi_class_problem, multi_label_problem
+from maxmargin.solvers import choose_solver
+
+
+def ocr(home):
+    """6,251 words of 8 letters, 26 classes."""
+    data = datasets.fetch_ocr_letters(home, setting="large")
+    tags = np.unique(data.tags, return_inverse=True)[1]
+    starts = np.cumsum(data.lengths)[:-1]
+    return chain_problem(Features(data.X), np.split(tags, starts), 26, lengths=data.lengths), 1000.0
+
+
+def conll2000(home):
+    """8,936 sentences, 22 tags, sparse features of words."""
+    sentences, tags = datasets.fetch_conll2000(home, "train")
+    X = TextFeatures.chunking().fit_transform(sentences)
+    number = {tag: k for k, tag in enumerate(sorted({tag for one in tags for tag in one}))}
+    states = [np.array([number[tag] for tag in one], np.int32) for one in tags]
+    return chain_problem(Features(X), states, len(number), lengths=np.array([len(one) for one in tags])), 1000.0
+
+
+def _labels(X, Y, C):
+    return multi_label_problem(X, Y, label_edges("full", Y), Y.shape[1]), C
+
+
+def yeast20(home):
+    """Yeast 20 times over, with noise of a hundredth: 30,000 rows, 14 labels, all pairs."""
+    data = datasets.fetch_yeast(home)
+    X, Y = np.tile(data.X, (20, 1)), np.tile(np.asarray(data.Y), (20, 1))
+    noise = np.random.default_rng(0).normal(size=X.shape)
+    return _labels(X + 0.01 * X.std() * noise, Y, 200.0)
+
+
+def rcv1(home):
+    """RCV1 subset 1: its 30 most frequent labels, all pairs."""
+    data = datasets.fetch_rcv1subset1(home)
+    Y = np.asarray(data.Y)
+    Y = Y[:, np.sort(np.argsort(-Y.sum(axis=0), kind="stable")[:30])]
+    return _labels(data.X, Y, 3000.0)
+
+
+def covtype(home):
+    """50,000 rows, 7 classes: no factors."""
+    data = datasets.fetch_covtype(home)
+    X, y = data.X[:50_000].astype(float), np.unique(data.y[:50_000], return_inverse=True)[1]
+    return multi_class_problem((X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-12), y, int(y.max()) + 1), 500.0
+
+
+ROWS = {"ocr": ocr, "conll2000": conll2000, "yeast x 20": yeast20, "rcv1": rcv1, "covtype": covtype}
+
+
+#: Gaps that runs end at.
+GAPS = {"ocr": 0.04, "conll2000": 0.004, "yeast x 20": 0.005, "rcv1": 0.005, "covtype": 0.01}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--row", nargs="*", choices=ROWS, default=list(ROWS)[:4])
+    parser.add_argument("--n-jobs", nargs="*", type=int, default=[1, 2])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--data-home", default=os.environ.get("MAXMARGIN_DATA"))
+    options = parser.parse_args()
+    for name in options.row:
+        problem, C = ROWS[name](options.data_home)
+        solver = choose_solver(problem)
+        tol = GAPS[name]
+        # Kernels are compiled here.
+        solver.solve(problem, C, tol=tol, max_passes=1, n_jobs=2)
+
+        def run(n_jobs, problem=problem, C=C, solver=solver, tol=tol):
+            started = time.perf_counter()
+            result = solver.solve(problem, C, tol=tol, n_jobs=n_jobs)
+            return time.perf_counter() - started, result
+
+        print(f"{name}: {solver.name}, {problem.n_examples} examples, C={C:g}, gap {tol:.3g}", flush=True)
+        seconds = {n: [] for n in options.n_jobs}
+        bits = set()
+        for k in range(options.repeats):
+            for n in options.n_jobs if k % 2 else options.n_jobs[::-1]:
+                spent, result = run(n)
+                seconds[n].append(spent)
+                bits.add((result.weights.tobytes(), result.primal, result.dual, result.n_passes))
+        print(
+            f"  {result.n_passes} passes, gap {result.gap:.3g}, {result.n_oracle_calls} calls; "
+            f"{'same bits' if len(bits) == 1 else 'BITS DIFFER'}"
+        )
+        base = seconds[options.n_jobs[0]]
+        for n in options.n_jobs:
+            ratios = sorted(a / b for a, b in zip(base, seconds[n], strict=True))
+            print(
+                f"  n_jobs={n:<3}{min(seconds[n]):8.3f} s (to {max(seconds[n]):.3f})   {statistics.median(ratios):5.2f} "
+                f"({ratios[0]:.2f} to {ratios[-1]:.2f}), of the fastest {min(base) / min(seconds[n]):.2f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
