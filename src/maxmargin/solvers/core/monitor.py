@@ -29,7 +29,8 @@ class Report(NamedTuple):
     certificate : str
         "exact", "relaxed", "soft" or "none": the problem that the gap is about.
     weights : callable, optional
-        Returns the flat weights of the best primal value so far, also where zero would be better.
+        Returns the flat weights of the best primal value so far, also where zero would be better; of the problem that the
+        solver was given, whose columns estimators may have scaled.
     eval_loss : float, optional
         Loss of these weights on held-out examples, where `fit` has an ``eval_set``.
     """
