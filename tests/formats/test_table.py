@@ -56,6 +56,15 @@ def test_a_column_that_turns_out_to_be_text_late(tmp_path):
     table = read_table(written(tmp_path, "n,m\n" + "".join(f"{one},1\n" for one in rows)))
     assert table.columns["n"] == rows
     assert len(table.columns["m"]) == 9001
+    table = read_table(written(tmp_path, "n,m\n" + "".join(f" {one},1\n" for one in reversed(rows))))
+    assert table.columns["n"] == rows[::-1]
+
+
+def test_spaces_around_cells_and_numbers_that_python_alone_reads(tmp_path):
+    table = read_table(written(tmp_path, "a, b ,c\n 1 , x ,1_0\n2,y , 3\n"))
+    assert table.columns["a"].tolist() == [1, 2]
+    assert table.columns["b"] == ["x", "y"]
+    assert table.columns["c"] == ["1_0", "3"]
 
 
 def test_compressed_and_with_tabs_and_quotes(tmp_path):
