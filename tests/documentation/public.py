@@ -15,6 +15,7 @@ PACKAGES = (
     "maxmargin.formats",
     "maxmargin.inference",
     "maxmargin.measures",
+    "maxmargin.packed",
     "maxmargin.problems",
     "maxmargin.solvers",
     *(("maxmargin.torch",) if importlib.util.find_spec("torch") else ()),
