@@ -22,7 +22,7 @@ from maxmargin.errors import DataError
 from maxmargin.features.saved import restore_vectoriser
 from maxmargin.features.vectoriser import FeatureColumns
 from maxmargin.packed.folder import Folder
-from maxmargin.packed.rows import PackedFeatures, StoredRows, checked_states, for_kernels, opened
+from maxmargin.packed.rows import PackedFeatures, StoredRows, checked_states, for_kernels, n_columns, opened
 
 #: The tasks that data can be packed for.
 TASKS = ("binary", "multi-class", "multi-label", "chain")
@@ -316,6 +316,7 @@ def _check(folder: Folder) -> int:
     if task not in TASKS:
         raise folder.error(f"its task is {task!r:.60}; expected one of {', '.join(TASKS)}")
     n, n_rows = folder.size("n_examples", 1), folder.size("n_rows", 1)
+    n_columns(folder)
     classes = _classes(folder)
     if task == "multi-label":
         folder.array("labels", np.int8, (n, len(classes)))
