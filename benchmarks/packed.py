@@ -103,7 +103,7 @@ def words_of(folder, args):
     from maxmargin import fetch_conll2000
     from maxmargin.formats import write_conll
 
-    sentences, tags = fetch_conll2000("train", data_home=args.data_home)
+    sentences, tags = fetch_conll2000(args.data_home)
     write_conll(folder / "one.conll", sentences, tags)
     text = (folder / "one.conll").read_bytes() + b"\n"
     with (folder / "words.conll").open("wb") as stream:

@@ -652,12 +652,16 @@ class Reader:
     def read(self, number: int) -> tuple[str, str, str, float, int]:
         """The kind of an input, what came of it, a sentence, seconds of the processor and bytes."""
         kind, content = self.content(number)
-        Path(self.path).write_bytes(content)
+        if not kind.startswith("message"):
+            Path(self.path).write_bytes(content)
         started = time.process_time()
         outcome, detail = "accepted", ""
         signal.setitimer(signal.ITIMER_PROF, 2 * SECONDS)
         try:
-            read(kind, self.path, self.folder)
+            if kind.startswith("message"):
+                _receive(kind, content)
+            else:
+                read(kind, self.path, self.folder)
         except self.refusal as error:
             outcome = "refused" if len(str(error)) > 10 else "wrong class"
             detail = f"{type(error).__name__}: {error}"

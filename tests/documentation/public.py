@@ -15,6 +15,7 @@ PACKAGES = (
     "maxmargin.formats",
     "maxmargin.inference",
     "maxmargin.measures",
+    "maxmargin.packed",
     "maxmargin.problems",
     "maxmargin.reporting",
     "maxmargin.solvers",

@@ -22,7 +22,7 @@ from maxmargin.errors import DataError
 from maxmargin.features.saved import restore_vectoriser
 from maxmargin.features.vectoriser import FeatureColumns
 from maxmargin.packed.folder import Folder
-from maxmargin.packed.rows import PackedFeatures, StoredRows, checked_states, for_kernels, opened
+from maxmargin.packed.rows import PackedFeatures, StoredRows, checked_states, for_kernels, n_columns, opened
 
 #: The tasks that data can be packed for.
 TASKS = ("binary", "multi-class", "multi-label", "chain")
@@ -76,7 +76,15 @@ def _again(kind: Any, place: str, digest: str, begin: int, end: int) -> Any:
 
 
 class PackedRows(_Part):
-    """Rows of features of a packed folder, for `fit` and `predict`; a slice is another one, other parts are read into memory."""
+    """Rows of features of a packed folder, for `fit` and `predict`; a slice is another one, other parts are read into memory.
+
+    Parameters
+    ----------
+    folder : Folder
+        The folder, opened.
+    begin, end : int
+        The first example, and the one after the last.
+    """
 
     ndim = 2
 
@@ -102,7 +110,15 @@ class PackedRows(_Part):
 
 
 class PackedSequences(_Part, Sequence[Any]):
-    """Sequences of a packed folder, for `fit` and `predict`; a slice is another one, a single sequence is a matrix in memory."""
+    """Sequences of a packed folder, for `fit` and `predict`; a slice is another one, a single sequence is a matrix in memory.
+
+    Parameters
+    ----------
+    folder : Folder
+        The folder, opened.
+    begin, end : int
+        The first example, and the one after the last.
+    """
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
@@ -137,7 +153,15 @@ class PackedSequences(_Part, Sequence[Any]):
 
 
 class PackedLabels(_Part):
-    """The labels of a packed folder: one for each row, zeros and ones (n, L), or the tags of each sequence."""
+    """The labels of a packed folder: one for each row, zeros and ones (n, L), or the tags of each sequence.
+
+    Parameters
+    ----------
+    folder : Folder
+        The folder, opened.
+    begin, end : int
+        The first example, and the one after the last.
+    """
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -292,6 +316,7 @@ def _check(folder: Folder) -> int:
     if task not in TASKS:
         raise folder.error(f"its task is {task!r:.60}; expected one of {', '.join(TASKS)}")
     n, n_rows = folder.size("n_examples", 1), folder.size("n_rows", 1)
+    n_columns(folder)
     classes = _classes(folder)
     if task == "multi-label":
         folder.array("labels", np.int8, (n, len(classes)))

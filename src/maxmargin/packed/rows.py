@@ -68,8 +68,7 @@ class StoredRows(OrderedFeatures):
     def __init__(self, folder: Folder, begin: int, end: int) -> None:
         self.folder, self.begin, self.end = folder, begin, end
         self.name = "the packed X"
-        p = folder.size("n_features", 1)
-        n = folder.size("n_rows", 1)
+        p, n = n_columns(folder), folder.size("n_rows", 1)
         if not 0 <= begin < end <= n:
             raise folder.error(f"rows {begin} to {end} are not among its {n} rows")
         norms = scratch.empty(end - begin)
@@ -243,13 +242,25 @@ def _float_type(folder: Folder, name: str) -> np.dtype[Any]:
     return dtype
 
 
+def n_columns(folder: Folder) -> int:
+    """How many columns a folder has, without the constant: no more than its arrays show."""
+    p = folder.size("n_features", 1)
+    if "dense" in folder.arrays:
+        shown = folder.arrays["dense"].shape[-1] - 1
+    elif "column" in folder.arrays:
+        shown = len(folder.arrays["column"]) - 1
+    else:
+        shown = p if p < 2**31 - 1 and not many_columns(p) else -1
+    if p != shown:
+        raise folder.error(
+            f"it says n_features={p}, but its arrays have other columns, or lack 'column', which many columns have"
+        )
+    return p
+
+
 def _columns(folder: Folder, p: int) -> tuple[NDArray[np.int32], int]:
     """For each column, and the constant, the stored column that holds it, or -1; and how many there are."""
     if "column" not in folder.arrays:
-        if many_columns(p):
-            raise folder.error(
-                f"it says n_features={p}, but the array 'column', which so many columns have, is missing"
-            )
         return np.arange(p + 1, dtype=np.int32), p + 1
     column = np.array(folder.array("column", np.int32, (p + 1,)))
     kept = np.sort(column[column >= 0])
