@@ -1,10 +1,14 @@
 """The default solver in several threads: seconds to the same certified gap, as ratios to the first number of threads.
 
-    python benchmarks/threads.py [--row NAME...] [--n-jobs 1 2 4 8 16] [--repeats 5] [--data-home DIR]
+    python benchmarks/threads.py [--row NAME...] [--n-jobs 1 2 4 8 16] [--repeats 5] [--share] [--data-home DIR]
 
 `solver="auto"` chooses, C is given, and every run ends at the same gap, after the same passes, with the same bits, which is
 checked. Runs with different numbers of threads alternate. A ratio is taken inside a repeat; the table has the median, the smallest
 and the largest, and that of the fastest runs.
+
+With `--share`, one run of `bcfw` in one thread, in which batches of 64 are asked about and step in calls of their own: processor
+seconds of what threads share (oracles in passes and in checks) and of what they do not (steps, cached passes, the rest), and what
+that allows at most with 2 and with 16 threads.
 """
 
 from __future__ import annotations
@@ -13,13 +17,16 @@ import argparse
 import os
 import statistics
 import time
+from itertools import pairwise
 
 import numpy as np
 
-from maxmargin import datasets
+from maxmargin import datasets, solvers
 from maxmargin.features import TextFeatures
 from maxmargin.problems import Features, chain_problem, label_edges, multi_class_problem, multi_label_problem
 from maxmargin.solvers import choose_solver
+from maxmargin.solvers.frank_wolfe.plane_run import PlaneRun
+from maxmargin.solvers.frank_wolfe.visits import in_batches
 
 
 def ocr(home):
@@ -69,6 +76,46 @@ def covtype(home):
 ROWS = {"ocr": ocr, "conll2000": conll2000, "yeast x 20": yeast20, "rcv1": rcv1, "covtype": covtype}
 
 
+def share(problem, C, passes):
+    """Processor seconds of the parts of a run."""
+    seconds = dict.fromkeys(("asking", "checks", "steps", "cached passes"), 0.0)
+
+    class Timed(PlaneRun):
+        def visit_with(self, oracle, now, order, rules, counts):
+            if rules.steps == 0 or not rules.ask:
+                kind = "checks" if rules.steps == 0 else "cached passes"
+                return self.timed(kind, oracle, now, order, rules, counts)
+            places, starts = in_batches(order, 64, self.problem.n_examples)
+            gain = 0.0
+            for begin, end in pairwise(starts):
+                some = order[places[begin:end]]
+                self.timed("asking", oracle, now, some, rules._replace(steps=0), counts)
+                gain += self.timed("steps", oracle, now, some, rules._replace(ask=False), np.zeros_like(counts))
+            return gain
+
+        def timed(self, kind, *arguments):
+            started = time.thread_time()
+            gain = super().visit_with(*arguments)
+            seconds[kind] += time.thread_time() - started
+            return gain
+
+    class Solver(solvers.BCFW):
+        def make_run(self, *arguments):
+            return Timed(self, *arguments)
+
+    started = time.thread_time()
+    Solver().solve(problem, C, tol=0.0, max_passes=passes)
+    whole = time.thread_time() - started
+    seconds["rest"] = whole - sum(seconds.values())
+    shared = (seconds["asking"] + seconds["checks"]) / whole
+    print("  " + ", ".join(f"{name} {spent:.2f} s" for name, spent in seconds.items()))
+    print(
+        f"  shared by threads {shared:.0%}: at most {1 / (1 - shared / 2):.2f} times with 2, "
+        f"{1 / (1 - 15 / 16 * shared):.2f} times with 16",
+        flush=True,
+    )
+
+
 #: Gaps that runs end at.
 GAPS = {"ocr": 0.04, "conll2000": 0.004, "yeast x 20": 0.005, "rcv1": 0.005, "covtype": 0.01}
 
@@ -78,6 +125,7 @@ def main():
     parser.add_argument("--row", nargs="*", choices=ROWS, default=list(ROWS)[:4])
     parser.add_argument("--n-jobs", nargs="*", type=int, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--share", action="store_true")
     parser.add_argument("--data-home", default=os.environ.get("MAXMARGIN_DATA"))
     options = parser.parse_args()
     for name in options.row:
@@ -93,6 +141,10 @@ def main():
             return time.perf_counter() - started, result
 
         print(f"{name}: {solver.name}, {problem.n_examples} examples, C={C:g}, gap {tol:.3g}", flush=True)
+        if options.share:
+            if solver.name == "bcfw":
+                share(problem, C, solver.solve(problem, C, tol=tol).n_passes)
+            continue
         seconds = {n: [] for n in options.n_jobs}
         bits = set()
         for k in range(options.repeats):

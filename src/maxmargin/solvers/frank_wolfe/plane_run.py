@@ -190,9 +190,13 @@ class PlaneRun(BlockRun[PlaneState]):
     ) -> float:
         """Visit these examples with an oracle, in batches that threads share; planes get more room when they need it."""
         n, segments = len(order), len(now.store.filled)
-        size = n if rules.steps == 0 else self.batch_size(now.n_passes)
+        if rules.ask and rules.steps > 0:
+            size = self.batch_size(now.n_passes)
+            places, starts = in_batches(order, size, self.problem.n_examples)
+        else:
+            # Nobody asks, or nobody steps: one batch will do.
+            size, places, starts = n, np.arange(n), np.array([0, n] if n else [0])
         parts = max(1, min(size, segments))
-        places, starts = in_batches(order, size, self.problem.n_examples)
         walk = Walk(
             order[places], places, starts, now.gaps, now.n_passes, self.few, np.ones(n, np.bool_), np.zeros(1, np.int64),
             starts[:2][-1] * np.arange(parts) // parts, np.zeros((parts, 3), np.int64), np.zeros(1), turn_counters(),
