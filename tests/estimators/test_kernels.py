@@ -80,7 +80,7 @@ def near(one, other, X, other_X, longest):
     if isinstance(one, StructuredPredictor):
         problem, found = one._predict(X)
         labels = other._predict(other_X)[1].labels
-        scores = problem.labeling_scores(problem.scores(one._flat_weights()), labels)
+        scores = problem.labeling_scores(problem.scores(one._flat_weights(problem)), labels)
         assert (scores >= found.values - 2 * apart).all()
     else:
         scores = one.decision_function(X).reshape(len(labels := other.predict(other_X)), -1)

@@ -198,7 +198,8 @@ def _remove_stale(parent: str, prefix: str) -> None:
                 status = os.lstat(folder)
                 if _fcntl is None or not stat.S_ISDIR(status.st_mode) or time.time() - status.st_mtime < _STALE_SECONDS:
                     continue
-                descriptor = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_NOFOLLOW)
+                # Killed before it was locked, it has no lock.
+                descriptor = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
                 try:
                     # Refused, with an OSError, as long as the process that writes the folder lives.
                     _fcntl.flock(descriptor, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
