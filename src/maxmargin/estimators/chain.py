@@ -13,14 +13,11 @@ one of (``maxmargin.features``); weights are shared over positions and sequences
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
 from sklearn.utils import Tags
 
 from maxmargin.errors import DataError, OptionError
@@ -28,7 +25,7 @@ from maxmargin.estimators import labels as target
 from maxmargin.estimators.base import Prepared, shared
 from maxmargin.estimators.confidence import Sure
 from maxmargin.estimators.feature_space import is_linear, name_blocks, prediction_rows, training_rows
-from maxmargin.estimators.given_features import check_same_columns, compare_columns, remember_columns
+from maxmargin.estimators.given_features import compare_columns, remember_columns
 from maxmargin.estimators.missing import known_positions, note_unknown
 from maxmargin.estimators.names import Auto, COption, InferenceOption, Objective, SolverOption
 from maxmargin.estimators.online import OnlineMixin
@@ -36,14 +33,21 @@ from maxmargin.estimators.parameters import check_parameters
 from maxmargin.estimators.prediction import StructuredPredictor
 from maxmargin.estimators.pruning import PruningMixin
 from maxmargin.estimators.restoring import size_of
+from maxmargin.estimators.sequences import (
+    check_sequences,
+    check_tags,
+    kind_of,
+    known_states,
+    lengths_of,
+    vectoriser_for,
+)
 from maxmargin.estimators.signs import with_signs
 from maxmargin.estimators.stopping import Watch
-from maxmargin.features import Vectoriser
-from maxmargin.features.text import TextFeatures
-from maxmargin.features.vectoriser import FeatureColumns, number
-from maxmargin.packed.data import PackedLabels, PackedSequences, room_for
+from maxmargin.estimators.transitions import check_constraints, check_possible, constraints
+from maxmargin.features.vectoriser import FeatureColumns
+from maxmargin.packed.data import PackedSequences, room_for
 from maxmargin.problems import FactorGraphs, Features, chain_problem
-from maxmargin.problems.chains import chain_blocks, check_orders, stack_examples
+from maxmargin.problems.chains import chain_blocks, check_orders
 from maxmargin.solvers.core.result import Result, Status
 
 #: Most weights that features in the context of other tags may take: 4 GB.
@@ -314,7 +318,7 @@ class ChainSVM(OnlineMixin, PruningMixin, StructuredPredictor):
             The tags of all data, of which this is a shard.
         """
         packed = isinstance(X, PackedSequences)
-        vectoriser = X.vectoriser if isinstance(X, PackedSequences) else _vectoriser(self.features, X)
+        vectoriser = X.vectoriser if isinstance(X, PackedSequences) else vectoriser_for(self.features, X)
         if vectoriser is not None and vectoriser.n_hash is None and known is not None and not packed:
             raise OptionError(
                 "Words and features by name need columns that all shards share; give features=TextFeatures(n_hash=2**20) or "
@@ -325,17 +329,17 @@ class ChainSVM(OnlineMixin, PruningMixin, StructuredPredictor):
             _check_packed(self, vectoriser)
             features, lengths = X.features, X.lengths
         elif vectoriser is None:
-            features, lengths = _check_sequences(X)
+            features, lengths = check_sequences(X)
         else:
-            features, lengths = vectoriser.fit_features(X), _lengths(X)
-        place, tags = _check_tags(y, lengths)
+            features, lengths = vectoriser.fit_features(X), lengths_of(X)
+        place, tags = check_tags(y, lengths)
         given = known_positions(place, tags)
         classes = target.distinct(tag for tag in tags if not target.is_missing(tag)) if known is None else known
         target.check_several(classes, "ChainSVM")
         _check_size(len(classes), features.shape[1], self.order, self.emission_order)
-        states = _known_states(place, tags, lengths, classes, given)
+        states = known_states(place, tags, lengths, classes, given)
         forbidden, first = constraints(self, classes)
-        _check_constraints(states, lengths, forbidden, first, classes)
+        check_constraints(states, lengths, forbidden, first, classes)
         weight = None if sample_weight is None else target.example_weights(sample_weight, len(lengths), "sequence")
         rows, width = training_rows(self, features, ordered=known is None and self.signs is None), features.shape[1]
         if is_linear(self) and not self.emission_order:
@@ -453,7 +457,7 @@ class ChainSVM(OnlineMixin, PruningMixin, StructuredPredictor):
 
     def _states_of(self, y: Sequence[Any], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """The states of the tags of sequences, -1 for a tag that was not seen in training; and which tags are known."""
-        place, tags = _check_tags(y, lengths)
+        place, tags = check_tags(y, lengths)
         known = known_positions(place, tags)
         states: NDArray[np.int32] = target.states_of(tags, self.classes_)[place]
         return states, np.ones(len(place), bool) if known is None else known
@@ -494,14 +498,14 @@ class ChainSVM(OnlineMixin, PruningMixin, StructuredPredictor):
             self._check_packed_columns(X, vectoriser)
             features, lengths = X.features, X.lengths
         elif vectoriser is not None:
-            features, lengths = vectoriser.features(X), _lengths(X)
-        elif _kind(X) is not None:
+            features, lengths = vectoriser.features(X), lengths_of(X)
+        elif kind_of(X) is not None:
             raise DataError("X holds features by name, or words, but the model was trained on matrices.")
         else:
-            features, lengths = _check_sequences(X)
+            features, lengths = check_sequences(X)
             compare_columns(self, X[0])
         constrained = self.forbidden_, self.forbidden_first_
-        _check_possible(lengths, *constrained)
+        check_possible(lengths, *constrained)
         return self._problem(prediction_rows(self, features), features, lengths, len(self.classes_), constrained)
 
     def _check_packed_columns(self, X: PackedSequences, vectoriser: FeatureColumns | None) -> None:
@@ -614,200 +618,3 @@ def _check_size(n_tags: int, p: int, order: int, emission_order: int) -> None:
             f"With order={order} and emission_order={emission_order}, {n_tags} tags and {p} features make {size} weights; at "
             f"most {MOST_WEIGHTS} (maxmargin.estimators.chain.MOST_WEIGHTS) are allowed. Use fewer features, or lower orders."
         )
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Sequences and tags
-
-
-def _vectoriser(given: Any, X: Any) -> FeatureColumns | None:
-    """What makes features of the positions; None if they have rows of numbers."""
-    if given is not None:
-        made: FeatureColumns = clone(given)
-        return made
-    kind = _kind(X)
-    return None if kind is None else TextFeatures() if kind == "words" else Vectoriser()
-
-
-def _kind(X: Any) -> str | None:
-    """What the sequences are lists of: "words", "names" (dicts or collections of strings), or None, numbers."""
-    if isinstance(X, str) or not isinstance(X, Sequence | np.ndarray):
-        return None
-    for one in X:
-        if not (isinstance(one, list | tuple) or (isinstance(one, np.ndarray) and one.dtype.kind in "OU")):
-            return None
-        for position in one:
-            if isinstance(position, str):
-                return "words"
-            if isinstance(position, Mapping | set | frozenset):
-                return "names"
-            if not isinstance(position, list | tuple) or len(position):
-                return "names" if isinstance(position, list | tuple) and isinstance(position[0], str) else None
-    return None
-
-
-def _known_states(
-    place: NDArray[np.int32],
-    tags: list[Any],
-    lengths: NDArray[np.int64],
-    classes: NDArray[Any],
-    known: NDArray[np.bool_] | None = None,
-) -> NDArray[np.int32]:
-    """States of all positions, one sequence after the other; -1 where the tag is not known."""
-    states: NDArray[np.int32] = target.states_of(tags, classes)[place]
-    unseen = states < 0 if known is None else (states < 0) & known
-    if unseen.any():
-        at = int(unseen.argmax())
-        m, t = _locate(at, lengths)
-        raise DataError(f"y[{m}][{t}] is {tags[place[at]]!r}, a tag that was not seen in training.")
-    return states
-
-
-def _lengths(X: Sequence[Any]) -> NDArray[np.int64]:
-    return np.array([len(one) for one in X], np.int64)
-
-
-def _check_sequences(X: Any) -> tuple[Features, NDArray[np.int64]]:
-    """The rows of all sequences, one after the other, and the sequences' lengths."""
-    if sp.issparse(X) or hasattr(X, "columns") or (isinstance(X, np.ndarray) and X.ndim == 2):
-        raise DataError(f"X is one matrix, of shape {X.shape}; expected a list with a matrix (length, p) per sequence.")
-    if isinstance(X, str) or not isinstance(X, Sequence | np.ndarray):
-        raise DataError(f"X is of type {type(X).__name__}; expected a list with a matrix (length, p) per sequence.")
-    check_same_columns(X, "sequence")
-    features, lengths = stack_examples(list(X), "sequence")
-    if features.shape[1] == 0:
-        raise DataError("The sequences have 0 features; at least 1 is required.")
-    return features, lengths
-
-
-def _check_packed_tags(y: PackedLabels, lengths: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The states of packed tags, which must be those of sequences of these lengths."""
-    states: NDArray[np.int32] = y.states
-    if len(y) != len(lengths) or len(states) != int(lengths.sum()):
-        raise DataError(
-            f"There are {len(lengths)} sequences of {int(lengths.sum())} positions in X, but {len(y)} with {len(states)} tags in y."
-        )
-    return states
-
-
-def _check_tags(y: Any, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int32], list[Any]]:
-    """The tags in the order in which they appear, and for each position, one sequence after the other, the place of its own."""
-    if isinstance(y, PackedLabels):
-        return _check_packed_tags(y, lengths), y.classes.tolist()
-    if y is None:
-        raise DataError("ChainSVM requires y to be passed, but the target y is None.")
-    if isinstance(y, str) or not hasattr(y, "__len__"):
-        raise DataError(f"y is of type {type(y).__name__}; expected a list with the tags of each sequence.")
-    if len(y) != len(lengths):
-        raise DataError(f"There are {len(lengths)} sequences in X, but tags for {len(y)} in y.")
-    names = "sequence", "position", "tag"
-    values = [
-        target.values_of_parts(row, m, n, *names) for m, (row, n) in enumerate(zip(y, lengths.tolist(), strict=True))
-    ]
-    try:
-        place, tags = number(chain.from_iterable(values))
-    except TypeError:
-        for m, row in enumerate(values):
-            target.labels_of_parts(row, m, len(row), *names)
-        raise
-    return place, tags
-
-
-def _locate(position: int, lengths: NDArray[np.int64]) -> tuple[int, int]:
-    """The sequence of a position that is counted over all of them, and the position there."""
-    m = int(np.searchsorted(np.cumsum(lengths), position, side="right"))
-    return m, position - int(lengths[:m].sum())
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Hard constraints
-
-
-def constraints(
-    estimator: ChainSVM, classes: NDArray[Any]
-) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
-    """Which transitions (K, K) and which first tags (K,) are forbidden; None if none is."""
-    forbidden = forbidden_transitions(estimator.forbidden, classes)
-    if not estimator.bio:
-        return forbidden, None
-    inside, before = _bio(classes)
-    return (before if forbidden is None else forbidden | before), inside
-
-
-def _bio(classes: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which tags (K,) are I, and which (K,) may not come before which (K,)."""
-    for tag in classes.tolist():
-        if not (isinstance(tag, str) and (tag == "O" or (tag[:2] in ("B-", "I-") and len(tag) > 2))):
-            raise DataError(f'bio=True, but y has the tag {tag!r}; expected "O", "B-kind" and "I-kind".')
-    kind = np.array([tag[2:] for tag in classes.tolist()])
-    inside = np.array([tag[0] == "I" for tag in classes.tolist()])
-    return inside, inside & (kind[:, None] != kind)
-
-
-def forbidden_transitions(pairs: Any, classes: NDArray[Any]) -> NDArray[np.bool_] | None:
-    """Which transitions (K, K) are forbidden; None if none is."""
-    if pairs is None:
-        return None
-    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
-        raise OptionError(f"forbidden={pairs!r} is not possible; it must be a list of pairs of tags, or None.")
-    state = {tag: k for k, tag in enumerate(classes.tolist())}
-    mask = np.zeros((len(state), len(state)), bool)
-    for pair in pairs:
-        if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
-            raise OptionError(f"forbidden has the entry {pair!r}; expected pairs (tag, tag that may not follow it).")
-        for tag in pair:
-            if not isinstance(tag, Hashable) or tag not in state:
-                raise OptionError(f"forbidden names the tag {tag!r}, which is not in y; the tags are {list(state)}.")
-        mask[state[pair[0]], state[pair[1]]] = True
-    if mask.all():
-        raise OptionError(
-            "forbidden lists every transition between the tags, so that no sequence of two would be allowed."
-        )
-    return mask if mask.any() else None
-
-
-def _check_constraints(
-    states: NDArray[np.int32],
-    lengths: NDArray[np.int64],
-    forbidden: NDArray[np.bool_] | None,
-    first: NDArray[np.bool_] | None,
-    classes: NDArray[Any],
-) -> None:
-    starts = np.cumsum(lengths) - lengths
-    known = states >= 0
-    if first is not None and (known & first[states])[starts].any():
-        m = int(np.flatnonzero((known & first[states])[starts])[0])
-        tag = classes[states[starts[m]]]
-        raise DataError(f"Sequence {m} has {str(tag)!r} at position 0, where no tag before it allows it (bio=True).")
-    if forbidden is None:
-        return
-    inside = np.ones(len(states), bool)
-    inside[starts] = False
-    wrong = np.flatnonzero(inside[1:] & known[:-1] & known[1:] & forbidden[states[:-1], states[1:]])
-    if len(wrong):
-        at = int(wrong[0])
-        m = int(np.searchsorted(starts, at, side="right") - 1)
-        before, after = classes[states[at : at + 2]].tolist()
-        raise DataError(
-            f"Sequence {m} goes from {before!r} at position {at - starts[m]} to {after!r}, a transition that is forbidden."
-        )
-
-
-def _check_possible(
-    lengths: NDArray[np.int64], forbidden: NDArray[np.bool_] | None, first: NDArray[np.bool_] | None
-) -> None:
-    """Refuse sequences for which the constraints leave no tags at all."""
-    if forbidden is None:
-        return
-    # The tags that can stand at position t. A way of K steps meets a tag twice, so it can go on for ever.
-    reachable: NDArray[np.bool_] = np.ones(len(forbidden), bool) if first is None else ~first
-    for t in range(1, len(forbidden) + 1):
-        reachable = np.asarray(~forbidden[reachable].all(axis=0))
-        if not reachable.any():
-            if (lengths > t).any():
-                m = int(np.flatnonzero(lengths > t)[0])
-                raise DataError(
-                    f"Sequence {m} has {lengths[m]} positions, but the forbidden transitions allow no tags for more "
-                    f"than {t}."
-                )
-            return
