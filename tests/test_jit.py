@@ -377,7 +377,7 @@ def test_compilation_is_announced_once_when_it_takes_long(tmp_path):
 
 def test_the_clock_stands_still_while_kernels_are_compiled(tmp_path):
     found = ask(write_package(tmp_path), tmp_path / "cache", setup="loops.third(loops.np.arange(3.0))")
-    assert found["compiled"] > 0.1
+    assert found["compiled"] > 0.5 * found["wall"] > 0.0
     assert found["ran"] < 0.5 * found["wall"]
 
 

@@ -52,7 +52,7 @@ def multi_label_problem(
         Which labels are known. The others are left out, with their pairs; rows without a known label are left out whole.
     """
     features = X if isinstance(X, Features) else Features(X)
-    n = features.shape[0]
+    n, edges = features.shape[0], np.asarray(edges, np.int64).reshape(-1, 2)
     if n == 0:
         raise DataError("X has no rows: the data is empty.")
     labels = None

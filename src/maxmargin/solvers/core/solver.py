@@ -176,7 +176,8 @@ class Solver(ABC):
         problem = problem if columns is None else columns.inside
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
         run.tol, run.max_passes, run.watched = tol, max_passes, monitor is not None
-        run.columns = columns
+        # A run may have put the columns in an order by itself.
+        run.columns = run.columns if columns is None else columns
         talk: Monitor = monitor or Silent()
         file = Checkpoint(run, checkpoint, {**self.options(), "C": C, "seed": run.seed})
         now = file.state()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 from maxmargin.problems.columns import columns_of
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import KernelFeatures
-from maxmargin.solvers.core.result import Result, Status
 from maxmargin.solvers.core.run import State
 from maxmargin.solvers.oracles.exp_oracle import HOT, ExpOracle, MeanMarginals, exp_oracle_of
 from maxmargin.solvers.oracles.max_oracle import MaxOracle, oracle_of
@@ -43,11 +41,6 @@ class ExpRun(OracleRun[S]):
         self.oracle = here or exp_oracle_of(problem, solver.inference, loss_augmented)
         self.hardest = self.oracle if here else None
         self.certificate = self.oracle.certificate
-
-    def result(self, now: S, status: Status) -> Result:
-        """The outcome, in the coordinates of the problem."""
-        found = super().result(now, status)
-        return found if self.columns is None else replace(found, weights=self.columns.outside(found.weights))
 
     def expect(self, now: S, w: Any, temperature: float) -> MeanMarginals:
         """Ask the oracle, and count the question."""
