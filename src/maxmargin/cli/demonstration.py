@@ -131,8 +131,8 @@ def _print(models: dict[str, Any], losses: dict[str, float], saved: list[str], a
     for sentence in saved:
         console.print(sentence, soft_wrap=True, markup=False)
     console.print(
-        "Next: 'maxmargin train DATA -o model.mm' for your own data (.arff, .svm, .npz, .hmm, .conll, .conllu, .mrg); "
-        "'maxmargin train --help' for the rest.",
+        "Next: 'maxmargin train DATA -o model.mm' for your own data (.csv, .svm, .npz, .arff, .hmm, .conll, .conllu, .jsonl, "
+        ".mrg); 'maxmargin train --help' for the rest.",
         soft_wrap=True,
         markup=False,
     )
