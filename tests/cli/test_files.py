@@ -11,6 +11,7 @@ import pytest
 
 import maxmargin as mm
 from maxmargin.cli.main import run
+from maxmargin.errors import DataError
 
 
 def command(*line):
@@ -76,6 +77,20 @@ def folder(tmp_path_factory):
 
 
 # ------------------------------------------------------------------------------------------------------------- tables
+
+
+def test_data_frames_are_compared_with_the_table_of_training(folder):
+    pandas = pytest.importorskip("pandas")
+    model = mm.load(folder / "kind.mm")
+    names = list(model._feature_names)
+    frame = pandas.DataFrame(np.eye(len(names)), columns=names)
+    assert np.array_equal(model.predict(frame), model.predict(frame.to_numpy()))
+    for columns, what in (
+        (["tall", *names[1:]], "it has 'tall' and it lacks 'height'"),
+        (names[::-1], "they stand in another order"),
+    ):
+        with pytest.raises(DataError, match=f"other columns than the file .* trained on: {what}"):
+            model.predict(pandas.DataFrame(np.eye(len(names)), columns=columns))
 
 
 def test_a_table_with_one_target(folder, tmp_path, capsys):

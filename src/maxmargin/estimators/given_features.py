@@ -76,11 +76,17 @@ def check_same_columns(parts: Any, noun: str) -> None:
         columns = list(getattr(one, "columns", []))
         if columns == first:
             continue
-        more = [name for name in columns if name not in first]
-        less = [name for name in first if name not in columns]
-        found = [f"it has {more[0]!r}" if more else "", f"it lacks {less[0]!r}" if less else ""]
-        what = " and ".join(filter(None, found)) or "they stand in another order"
-        raise DataError(f"The columns of {noun} {m} are named differently than those of {noun} 0: {what}.")
+        raise DataError(
+            f"The columns of {noun} {m} are named differently than those of {noun} 0: {_difference(columns, first)}."
+        )
+
+
+def _difference(found: list[Any], expected: list[Any]) -> str:
+    """How the names of columns differ."""
+    more = [name for name in found if name not in expected]
+    less = [name for name in expected if name not in found]
+    told = [f"it has {more[0]!r}" if more else "", f"it lacks {less[0]!r}" if less else ""]
+    return " and ".join(filter(None, told)) or "they stand in another order"
 
 
 def remember_columns(estimator: BaseEstimator, X: Any) -> None:
@@ -91,6 +97,15 @@ def remember_columns(estimator: BaseEstimator, X: Any) -> None:
 def compare_columns(estimator: BaseEstimator, X: Any) -> None:
     """Refuse features of another number or of other names than those of training."""
     check_is_fitted(estimator)
+    names = getattr(estimator, "_feature_names", None)
+    if names is not None and hasattr(X, "columns") and not all(name.isdigit() for name in names):
+        # The columns of the table that the command line trained on.
+        found = [str(name) for name in X.columns]
+        if found != list(names):
+            raise DataError(
+                f"The data frame has other columns than the file that the model was trained on: {_difference(found, names)}."
+            )
+        return
     try:
         validate_data(estimator, X, skip_check_array=True, reset=False)
     except ValueError as error:
