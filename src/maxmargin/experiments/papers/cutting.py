@@ -246,7 +246,7 @@ def show_cache(rows: list[Row]) -> View:
             holds.append(calls[5] < calls[0] and calls[5] <= 1.3 * calls[20])
             told.append(f"{task}: {calls[0]} without, {calls[5]} with 5 planes, {calls[20]} with 20")
     verdict = judge(
-        "A cache of 5 planes an example has all of the benefit.",
+        "A cache of 5 planes an example has all of the benefit (within 1.3 times the calls of one of 20).",
         all(holds) if holds else None,
         "Calls: " + "; ".join(told) + ".",
     )
@@ -258,7 +258,7 @@ def show_cache(rows: list[Row]) -> View:
 def show_difference(rows: list[Row]) -> View:
     """Figure 7."""
     lines, cells, worst = [], [], 0.0
-    apart = []
+    apart: list[tuple[float, str]] = []
     for task in values_of(rows, "task"):
         at, differences = [], []
         for C in values_of([row for row in rows if row.setting["task"] == task], "C"):
@@ -266,13 +266,19 @@ def show_difference(rows: list[Row]) -> View:
                 find(rows, task=task, C=C, solver="1-slack, cache"),
                 find(rows, task=task, C=C, solver="n-slack"),
             )
-            if one is None or many is None or "CONVERGED" not in (one.figures["status"], many.figures["status"]):
+            if one is None or many is None or len(_done([one, many])) < 2:
                 continue
             difference = (one.figures["dual"] - many.figures["dual"]) / many.figures["dual"]
             at.append(float(C))
             differences.append(100.0 * difference)
             worst = max(worst, abs(100.0 * difference))
-            apart.append(abs(one.figures["score"] - many.figures["score"]))
+            objectives = f"{one.figures['primal']:.4f} and {many.figures['primal']:.4f}"
+            apart.append(
+                (
+                    abs(one.figures["score"] - many.figures["score"]),
+                    f"{task} with C = {C:g}, at objectives of {objectives}",
+                )
+            )
             cells.append(
                 [
                     str(task),
@@ -285,10 +291,17 @@ def show_difference(rows: list[Row]) -> View:
                 ]
             )
         lines.append(Line(str(task), at, differences))
-    verdict = judge(
-        "Both find solutions of the same quality.", worst <= 3.0 and max(apart) <= 1.0 if apart else None,
-        f"The dual values differ by at most {worst:.2f} %, test scores by at most {max(apart, default=0.0):.2f} points.",
-    )  # fmt: skip
+    holds, why = None, ""
+    if apart:
+        points, where = max(apart)
+        holds = worst <= 3.0 and points <= 1.0
+        why = f"The dual values differ by at most {worst:.2f} %, test scores by at most {points:.2f} points ({where})."
+        if not holds:
+            why += (
+                " Both are certified to epsilon. Where rules alone fit so little that zero weights are as good, too, as on the "
+                "trees of the treebank sample, 1-slack returns those if it has seen nothing better."
+            )
+    verdict = judge("Both find solutions of the same quality.", holds, why)
     columns = ("task", "C", "dual, 1-slack", "dual, n-slack", "difference %", "score %, 1-slack", "score %, n-slack")
     panel = Panel("1-slack against n-slack", "C", "difference of the dual value %", lines, log_x=True)
     return View([Table("Dual values and test scores.", columns, cells, 3)], [Picture("Figure 7.", [panel])], [verdict])

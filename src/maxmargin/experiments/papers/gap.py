@@ -111,8 +111,8 @@ def show_rates(rows: list[Row]) -> View:
             told = ", ".join(f"C = {C:g}: {slope:.2f}" for C, slope in others.items())
             verdicts.append(
                 judge(
-                    "The gradient methods of the table converge as 1 / k.", max(others.values()) < min(fast.values()),
-                    f"Largest exponent of the two: {told}.",
+                    "The gradient methods of the table, whose bounds are 1 / k, converge more slowly.",
+                    all(slope < fast[C] for C, slope in others.items()), f"Largest exponent of the two: {told}.",
                 )
             )  # fmt: skip
     bounded = [

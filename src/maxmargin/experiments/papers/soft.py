@@ -173,13 +173,14 @@ def show_runtime(rows: list[Row]) -> View:
         if soft is not None and lp is not None:
             verdicts.append(_faster(str(data), soft, lp))
         if "DLPW" in named and soft is not None:
-            dlpw = min(named["DLPW"].figures["hard"])
-            verdicts.append(
-                judge(
-                    f"{data}: DLPW is slower, with its best step size, too.", dlpw > min(soft.figures["hard"]),
-                    f"Least objective in the time given: {dlpw:.4g}, soft {min(soft.figures['hard']):.4g}.",
+            dlpw, ours = min(named["DLPW"].figures["hard"]), min(soft.figures["hard"])
+            why = f"Least objective in the time given: {dlpw:.4g}, soft {ours:.4g}."
+            if dlpw <= ours:
+                why += (
+                    " Objectives are hard-constrained, and the soft optimum for rho = 1 is above the hard one (figure 3), which "
+                    "DLPW approaches."
                 )
-            )  # fmt: skip
+            verdicts.append(judge(f"{data}: DLPW is slower, with its best step size, too.", dlpw > ours, why))
     columns = ("data", "method", "passes", "seconds", "least objective g", "lower bound", "measure %")
     return View(
         [Table("Where each run ended.", columns, cells, 4)],
@@ -200,12 +201,17 @@ def _faster(data: str, soft: Row, lp: Row) -> Any:
             (s for s, g in zip(row.figures["seconds"], row.figures["hard"], strict=True) if g <= best), float("inf")
         )
 
+    claim = f"{data}: soft constraints train faster than Frank-Wolfe with a linear programme."
+    began = max(soft.figures["hard"][0], lp.figures["hard"][0])
+    if best > 0.95 * began:
+        return judge(
+            claim, False, f"Neither came down by a tenth in the time: {began:.4g}, and {best / 1.05:.4g} in the end."
+        )
     one, other = reached(soft), reached(lp)
     told = "not within the time" if other == float("inf") else f"after {other:.2f} s"
     return judge(
-        f"{data}: soft constraints train faster than Frank-Wolfe with a linear programme.", one < other,
-        f"Within 5 % of the best objective after {one:.2f} s; with the linear programme {told}.",
-    )  # fmt: skip
+        claim, one < other, f"Within 5 % of the best objective after {one:.2f} s; with the linear programme {told}."
+    )
 
 
 def soft_difference(setting: Setting, data_home: str | None) -> Figures:
