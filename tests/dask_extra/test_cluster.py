@@ -1,6 +1,7 @@
 """Training on a cluster: the same optimum, the same bits whoever answers, bytes that do not depend on n, and sentences."""
 
 import json
+import pickle
 
 import dask
 import numpy as np
@@ -11,6 +12,7 @@ from maxmargin import MultiClassSVM, load
 from maxmargin.cli.main import run
 from maxmargin.dask import ClusterError, OnCluster, connected, train
 from maxmargin.errors import DataError, OptionError
+from maxmargin.packed import pack, read_packed
 from maxmargin.problems import chain_problem, multi_class_problem
 from maxmargin.solvers.cutting_planes.bundle import BundleMethod
 from maxmargin.solvers.cutting_planes.one_slack import OneSlack
@@ -175,3 +177,24 @@ def test_the_command_line_trains_on_processes(tmp_path, capsys):
     here = MultiClassSVM(C=10.0, solver="one-slack").fit(X, y).result_
     assert max(there["dual"], here.dual) <= min(there["primal"], here.primal) + 1e-12
     assert load(tmp_path / "rows.mm").solver.name == "one-slack"
+
+
+def test_the_command_line_trains_a_packed_folder_on_processes(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(3000, 4)), rng.integers(0, 3, 3000)
+    pack(tmp_path / "rows", X, y)
+    words = ["train", str(tmp_path / "rows"), "-C", "10", "--quiet", "--json", "--solver", "one-slack"]
+    assert run([*words, "--dask", "local:2"]) == 0
+    there = json.loads(capsys.readouterr().out)
+    assert run(words) == 0
+    here = json.loads(capsys.readouterr().out)
+    assert max(there["dual"], here["dual"]) <= min(there["primal"], here["primal"]) + 1e-12
+    # Shards are sent as ranges of the folder, not as rows.
+    data = read_packed(tmp_path / "rows")
+    problem = MultiClassSVM(C=10.0).prepare(data.X, data.y, None, np.arange(3)).problem
+    sent = [len(pickle.dumps(one)) for one in shards_of(problem, 4)]
+    wide = rng.normal(size=(3000, 400))
+    pack(tmp_path / "wide", wide, y)
+    data = read_packed(tmp_path / "wide")
+    problem = MultiClassSVM(C=10.0).prepare(data.X, data.y, None, np.arange(3)).problem
+    assert [len(pickle.dumps(one)) for one in shards_of(problem, 4)] == pytest.approx(sent, rel=0.1)

@@ -19,6 +19,7 @@ if importlib.util.find_spec("torch") is None:
         "test_graphs.py",
         "test_layers.py",
         "test_bad_input.py",
+        "test_workers.py",
     ]
 
 

@@ -274,12 +274,18 @@ def _trained_by(args: argparse.Namespace, model: Any) -> Iterator[None]:
     if not hasattr(model, "objective"):
         raise OptionError(f"--dask is not for the task {model.task}.")
     with connected(args.dask) as client:
-        on_cluster = OnCluster(client, model.solver, None, model.objective, model.inference)
+        device = getattr(model, "device", "cpu")
+        on_cluster = OnCluster(client, model.solver, None, model.objective, model.inference, device)
         model.solver = on_cluster
+        if device != "cpu":
+            # The workers' own; what is done here is done on the processor.
+            model.device = "cpu"
         try:
             yield
         finally:
             model.solver = on_cluster.solver
+            if device != "cpu":
+                model.device = device
 
 
 def _best_check(args: argparse.Namespace, model: Any) -> dict[str, Any]:

@@ -235,6 +235,7 @@ def train(
     C: float = 1.0,
     inference: Any = "auto",
     n_jobs: int | None = None,
+    device: str = "cpu",
     **limits: Any,
 ) -> Result:
     """Train on shards of the examples, each on some worker of a cluster.
@@ -253,6 +254,8 @@ def train(
         For a solver that is named.
     n_jobs : int, optional
         Threads of a task; workers that have several threads do as many tasks at a time, so that None, one thread, is best.
+    device : str
+        Where workers answer: "cpu", or "cuda" for workers that have a GPU and PyTorch, for chains and other models without cycles.
     limits : tol, max_passes, max_seconds, monitor, checkpoint, state
         As for `Solver.solve`.
 
@@ -270,7 +273,7 @@ def train(
     with large_tasks():
         placed = ClusterShards(client, _placed(client, given), n_threads(n_jobs))
         try:
-            result: Result = made.solve(ShardedProblem(placed), C=C, **limits)
+            result: Result = made.solve(ShardedProblem(placed, device), C=C, **limits)
         finally:
             placed.release()
     result.options |= {
@@ -294,6 +297,11 @@ def cluster_solver(solver: Any, inference: Any = "auto", objective: str = "margi
                 raise OptionError(f'The solver "one-slack" is not for objective={objective!r}; use "bundle".')
             return SOLVERS[solver](inference=inference, **options)
     elif getattr(solver, "name", None) in CLUSTER_SOLVERS and hasattr(solver, "solve"):
+        if getattr(solver, "device", "cpu") != "cpu":
+            raise OptionError(
+                f"The device of the solver is {solver.device!r}, but on a cluster the planes are put together on the processor; "
+                f"say device={solver.device!r} to the cluster, whose workers find them."
+            )
         return solver
     name = getattr(solver, "name", solver)
     raise OptionError(
@@ -317,6 +325,8 @@ class OnCluster:
     objective : "margin", "log" or "softmax-margin"
     inference : "auto", str or engine
         For a solver that is named.
+    device : str
+        Where workers answer, as for `train`.
     """
 
     def __init__(
@@ -326,12 +336,13 @@ class OnCluster:
         n_shards: int | None = None,
         objective: str = "margin",
         inference: Any = "auto",
+        device: str = "cpu",
     ) -> None:
         if n_shards is not None and (isinstance(n_shards, bool) or not isinstance(n_shards, int) or n_shards < 1):
             raise OptionError(
                 f"n_shards={n_shards!r} is not possible; it must be a whole number of at least 1, or None."
             )
-        self.client, self.n_shards = client_of(client), n_shards
+        self.client, self.n_shards, self.workers_device = client_of(client), n_shards, device
         self.solver = cluster_solver(solver, inference, objective)
         self.objective = str(getattr(self.solver, "objective", "margin"))
         self._sent: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
@@ -359,7 +370,7 @@ class OnCluster:
         if problem not in self._sent:
             with large_tasks():
                 self._sent[problem] = _placed(self.client, shards_of(problem, self.n_shards or self._default_shards()))
-        return train(self.client, self._sent[problem], solver=self.solver, C=C, **more)
+        return train(self.client, self._sent[problem], solver=self.solver, C=C, device=self.workers_device, **more)
 
     def _default_shards(self) -> int:
         threads = sum(self.client.nthreads().values())

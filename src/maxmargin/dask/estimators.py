@@ -72,6 +72,8 @@ class DaskEstimator(BaseEstimator):
         Columns of features are taken as they are, as with ``scale=False``.
     n_jobs : int, optional
         Threads of a task: for workers of one thread each on machines with many cores, so that there are few shards.
+    device : str
+        Where workers answer: "cpu", or "cuda" for workers that have a GPU and PyTorch, for models without cycles.
     verbose : int
         1 shows progress on the standard error.
 
@@ -101,6 +103,7 @@ class DaskEstimator(BaseEstimator):
         objective: str = "margin",
         checkpoint: str | os.PathLike[str] | None = None,
         n_jobs: int | None = None,
+        device: str = "cpu",
         verbose: int = 0,
     ) -> None:
         self.C = C
@@ -116,6 +119,7 @@ class DaskEstimator(BaseEstimator):
         self.objective = objective
         self.checkpoint = checkpoint
         self.n_jobs = n_jobs
+        self.device = device
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -150,7 +154,7 @@ class DaskEstimator(BaseEstimator):
         try:
             result = train(
                 client, shards, solver=solver, C=self.C, tol=self.tol, max_passes=self.max_passes,
-                max_seconds=self.max_seconds, checkpoint=self.checkpoint, n_jobs=self.n_jobs,
+                max_seconds=self.max_seconds, checkpoint=self.checkpoint, n_jobs=self.n_jobs, device=self.device,
                 monitor=monitor,
             )  # fmt: skip
         finally:
@@ -362,12 +366,13 @@ class DaskMultiLabelSVM(DaskEstimator):
         objective: str = "margin",
         checkpoint: str | os.PathLike[str] | None = None,
         n_jobs: int | None = None,
+        device: str = "cpu",
         verbose: int = 0,
     ) -> None:
         super().__init__(
             C, client=client, solver=solver, class_weight=class_weight, inference=inference, loss=loss, tol=tol,
             max_passes=max_passes, max_seconds=max_seconds, fit_intercept=fit_intercept, objective=objective,
-            checkpoint=checkpoint, n_jobs=n_jobs, verbose=verbose,
+            checkpoint=checkpoint, n_jobs=n_jobs, device=device, verbose=verbose,
         )  # fmt: skip
         self.edges = edges
 
@@ -447,12 +452,13 @@ class DaskChainSVM(DaskEstimator):
         objective: str = "margin",
         checkpoint: str | os.PathLike[str] | None = None,
         n_jobs: int | None = None,
+        device: str = "cpu",
         verbose: int = 0,
     ) -> None:
         super().__init__(
             C, client=client, solver=solver, class_weight=class_weight, inference=inference, loss=loss, tol=tol,
             max_passes=max_passes, max_seconds=max_seconds, fit_intercept=fit_intercept, objective=objective,
-            checkpoint=checkpoint, n_jobs=n_jobs, verbose=verbose,
+            checkpoint=checkpoint, n_jobs=n_jobs, device=device, verbose=verbose,
         )  # fmt: skip
         self.boundary = boundary
         self.forbidden = forbidden

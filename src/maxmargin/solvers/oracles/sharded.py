@@ -26,11 +26,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from maxmargin.devices import as_numpy
 from maxmargin.devices.vectors import nonzeros
 from maxmargin.errors import DataError, OptionError
 from maxmargin.inference import Engine
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.core.checkpoint import digest_of
+from maxmargin.solvers.oracles.device_oracle import DeviceOracle
 from maxmargin.solvers.oracles.exp_oracle import MeanMarginals, exp_oracle_of
 from maxmargin.solvers.oracles.joint_plane import joint_oracle
 from maxmargin.solvers.planes.arena import Arena
@@ -164,6 +166,8 @@ class Question:
     #: An objective, or "slack" for the hinge with slack rescaling.
     objective: str
     inference: str | Engine
+    #: Where shards answer: "cpu", "cuda" or "torch" (`maxmargin.devices`).
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -206,8 +210,15 @@ class ShardOracle:
         self.shard, self.question, self.threads = shard, question, threads
         self.lock = threading.Lock()
         self.smooth = question.objective in ("log", "softmax-margin")
-        if self.smooth:
-            self.oracle: Any = exp_oracle_of(shard.problem, question.inference, question.objective != "log")
+        self.oracle: Any
+        if question.device != "cpu":
+            if question.objective == "slack":
+                raise OptionError(
+                    f'device="{question.device}" has no slack rescaling; use rescaling="margin", or device="cpu".'
+                )
+            self.oracle = DeviceOracle(shard.problem, question.device, question.inference, question.objective != "log")
+        elif self.smooth:
+            self.oracle = exp_oracle_of(shard.problem, question.inference, question.objective != "log")
         else:
             rescaling = "slack" if question.objective == "slack" else "margin"
             self.oracle = joint_oracle(shard.problem, question.inference, rescaling)
@@ -240,6 +251,8 @@ class ShardOracle:
         size = self.oracle.n_weights if self.smooth else self.oracle.size
         u, mass = weights.checked(size, "The vector of weights").dense(), self.shard.mass
         with self.lock:
+            if self.question.device != "cpu":
+                return self._device_part(u)
             if self.smooth:
                 found = self.oracle.mean(u, 1.0, self.threads)
                 risk = self._mean(found.values)
@@ -249,8 +262,19 @@ class ShardOracle:
             plane, self.planes = self.oracle.find(u, self.planes, self.threads, 0)
             return Part.of(plane.dense(len(u)) * mass, mass * float(plane.ell), mass * self._mean(plane.hinges))
 
+    def _device_part(self, u: NDArray[np.float64]) -> Part:
+        """The same on a device, whose vectors come and go as flat weights."""
+        oracle, w, mass = self.oracle, self.oracle.working(u), self.shard.mass
+        if self.smooth:
+            tangent = oracle.mean(w, 1.0, self.threads)
+            psi, ell, values = tangent.psi, tangent.ell, tangent.values
+        else:
+            plane = oracle.mean_plane(w, self.threads)
+            psi, ell, values = plane.value, plane.ell, plane.hinges
+        return Part.of(oracle.flat(psi) * mass, mass * float(ell), mass * self._mean(as_numpy(values)))
+
     def _mean(self, values: NDArray[np.float64]) -> float:
-        return float(np.sum(self.oracle.weight * values)) / len(values)
+        return float(np.sum(as_numpy(self.oracle.weight) * values)) / len(values)
 
 
 class Shards(Protocol):
@@ -288,8 +312,8 @@ class ShardedProblem:
     #: Whether the engine of its oracles may be named.
     takes_engine = True
 
-    def __init__(self, shards: Shards) -> None:
-        self.shards = shards
+    def __init__(self, shards: Shards, device: str = "cpu") -> None:
+        self.shards, self.device = shards, device
         self.facts: list[ShardFacts] = []
 
     @property
@@ -304,11 +328,11 @@ class ShardedProblem:
 
     def joint_oracle(self, inference: str | Engine, rescaling: str) -> ShardedOracle:
         """One plane for all examples."""
-        return ShardedOracle(self, Question("slack" if rescaling == "slack" else "margin", inference))
+        return ShardedOracle(self, Question("slack" if rescaling == "slack" else "margin", inference, self.device))
 
     def exp_oracle(self, loss_augmented: bool, inference: str | Engine) -> ShardedOracle:
         """One tangent for all examples."""
-        return ShardedOracle(self, Question("softmax-margin" if loss_augmented else "log", inference))
+        return ShardedOracle(self, Question("softmax-margin" if loss_augmented else "log", inference, self.device))
 
 
 class _Effort:
