@@ -6,9 +6,9 @@
 checked. Runs with different numbers of threads alternate. A ratio is taken inside a repeat; the table has the median, the smallest
 and the largest, and that of the fastest runs.
 
-With `--share`, one run of `bcfw` in one thread, in which batches of 64 are asked about and step in calls of their own: processor
-seconds of what threads share (oracles in passes and in checks) and of what they do not (steps, cached passes, the rest), and what
-that allows at most with 2 and with 16 threads.
+With `--share`, one run of `bcfw` in one thread: processor seconds of what threads share (visits, and the oracles of checks; every
+thread writes what a batch has found, which is counted here, too) and of what they do not, and what that allows at most with 2 and
+with 16 threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import argparse
 import os
 import statistics
 import time
-from itertools import pairwise
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from maxmargin.features import TextFeatures
 from maxmargin.problems import Features, chain_problem, label_edges, multi_class_problem, multi_label_problem
 from maxmargin.solvers import choose_solver
 from maxmargin.solvers.frank_wolfe.plane_run import PlaneRun
-from maxmargin.solvers.frank_wolfe.visits import in_batches
 
 
 def ocr(home):
@@ -78,24 +76,13 @@ ROWS = {"ocr": ocr, "conll2000": conll2000, "yeast x 20": yeast20, "rcv1": rcv1,
 
 def share(problem, C, passes):
     """Processor seconds of the parts of a run."""
-    seconds = dict.fromkeys(("asking", "checks", "steps", "cached passes"), 0.0)
+    seconds = dict.fromkeys(("visits that may ask", "cached passes", "oracles of checks"), 0.0)
 
     class Timed(PlaneRun):
         def visit_with(self, oracle, now, order, rules, counts):
-            if rules.steps == 0 or not rules.ask:
-                kind = "checks" if rules.steps == 0 else "cached passes"
-                return self.timed(kind, oracle, now, order, rules, counts)
-            places, starts = in_batches(order, 64, self.problem.n_examples)
-            gain = 0.0
-            for begin, end in pairwise(starts):
-                some = order[places[begin:end]]
-                self.timed("asking", oracle, now, some, rules._replace(steps=0), counts)
-                gain += self.timed("steps", oracle, now, some, rules._replace(ask=False), np.zeros_like(counts))
-            return gain
-
-        def timed(self, kind, *arguments):
+            kind = "oracles of checks" if rules.steps == 0 else "visits that may ask" if rules.ask else "cached passes"
             started = time.thread_time()
-            gain = super().visit_with(*arguments)
+            gain = super().visit_with(oracle, now, order, rules, counts)
             seconds[kind] += time.thread_time() - started
             return gain
 
@@ -106,8 +93,8 @@ def share(problem, C, passes):
     started = time.thread_time()
     Solver().solve(problem, C, tol=0.0, max_passes=passes)
     whole = time.thread_time() - started
+    shared = sum(seconds.values()) / whole
     seconds["rest"] = whole - sum(seconds.values())
-    shared = (seconds["asking"] + seconds["checks"]) / whole
     print("  " + ", ".join(f"{name} {spent:.2f} s" for name, spent in seconds.items()))
     print(
         f"  shared by threads {shared:.0%}: at most {1 / (1 - shared / 2):.2f} times with 2, "

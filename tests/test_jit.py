@@ -435,3 +435,21 @@ def test_shortcuts_are_in_force_only_while_functions_of_the_package_are_compiled
         with pytest.raises(TypingError):
             jit.kernel(wrong)(np.arange(4.0))
     assert (BaseFunction.get_call_type, gc.get_threshold()) == (usual, threshold)
+
+
+def test_an_array_without_its_count_of_references_is_the_same_memory():
+    @jit.kernel
+    def add_up(values, out):
+        values = jit.unowned(values)
+        for row in range(len(values)):
+            # A view, of which no reference is counted.
+            some = values[row]
+            out[0] += some.sum()
+            some[0] = -1.0
+
+    values, out = np.arange(6.0).reshape(3, 2), np.zeros(1)
+    before = sys.getrefcount(values)
+    add_up(values, out)
+    assert out[0] == 15.0
+    assert values[:, 0].tolist() == [-1.0] * 3
+    assert sys.getrefcount(values) == before

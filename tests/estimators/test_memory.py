@@ -60,3 +60,9 @@ def test_packed_data_takes_less(tmp_path):
     solver = SOLVERS["bcfw"]()
     here, there = (mm.MultiLabelSVM().prepare(rows, y).problem for rows, y in ((X, Y), (data.X, data.y)))
     assert sum(estimate(solver, there).values()) < sum(estimate(solver, here).values()) / 3
+
+
+def test_weights_of_threads_are_foreseen():
+    problem = mm.MultiLabelSVM().prepare(X, Y).problem
+    one, four = (sum(estimate(SOLVERS["bcfw"](), problem, threads).values()) for threads in (1, 4))
+    assert four - one == 3 * 8 * problem.n_weights

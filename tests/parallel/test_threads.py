@@ -8,6 +8,7 @@ import pytest
 
 from maxmargin.errors import OptionError
 from maxmargin.parallel import n_threads, run_shards
+from maxmargin.parallel.lines import zeros_in_lines
 from maxmargin.parallel.threads import map_shards
 
 
@@ -63,3 +64,12 @@ def test_number_of_threads():
     for wrong in (0, 1.5, "two", True):
         with pytest.raises(OptionError, match="n_jobs="):
             n_threads(wrong)
+
+
+def test_arrays_in_lines_begin_at_a_line():
+    for shape, dtype in (((3, 8), np.float64), ((1,), np.int64), ((5, 7), np.float64), ((0, 4), np.float64)):
+        made = zeros_in_lines(shape, dtype)
+        assert made.shape == shape
+        assert made.dtype == dtype
+        assert not made.any()
+        assert made.size == 0 or made.ctypes.data % 64 == 0

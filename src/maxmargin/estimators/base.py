@@ -289,7 +289,7 @@ class StructuredEstimator(ReadableWeights, CallbackSupportMixin, BaseEstimator):
         solver = self._solver(problem)
         if self.device == "cpu":
             # Another device looks at its own memory.
-            check_memory(self.max_memory, solver, problem)
+            check_memory(self.max_memory, solver, problem, self.n_jobs)
         shape = (
             _shape(problem),
             self.kernel,

@@ -4,6 +4,7 @@ The features and the graphs are there already, or are maps of files (`packed`), 
 will allocate follows from the sizes of the problem:
 
     weights      so many vectors of all weights
+    threads      of BCFW: weights of their own, up to a limit
     planes       of solvers that keep labelings of each example: slots, inner products, and entries of a few planes
     cuts         of solvers that keep planes of all examples together: some tens of vectors
     marginals    of solvers that keep a number for each state, joint state and message
@@ -18,7 +19,9 @@ import re
 from typing import Any
 
 from maxmargin.errors import OptionError, TooLargeError
+from maxmargin.parallel import n_threads
 from maxmargin.problems import FactorGraphs
+from maxmargin.solvers.core.batches import n_copies
 
 _UNITS = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
@@ -48,7 +51,7 @@ def bytes_of(value: Any) -> int | None:
     return int(size)
 
 
-def check_memory(max_memory: Any, solver: Any, problem: Any) -> None:
+def check_memory(max_memory: Any, solver: Any, problem: Any, n_jobs: int | None = None) -> None:
     """Refuse to train what would take more memory than is allowed, with the parts of the estimate.
 
     Parameters
@@ -56,11 +59,13 @@ def check_memory(max_memory: Any, solver: Any, problem: Any) -> None:
     max_memory : int, str or None
     solver : Solver
     problem : FactorGraphs or another problem
+    n_jobs : int, optional
+        Threads.
     """
     limit = bytes_of(max_memory)
     if limit is None:
         return
-    parts = estimate(solver, problem)
+    parts = estimate(solver, problem, n_threads(n_jobs))
     total = sum(parts.values())
     if total > limit:
         named = ", ".join(
@@ -72,10 +77,12 @@ def check_memory(max_memory: Any, solver: Any, problem: Any) -> None:
         )
 
 
-def estimate(solver: Any, problem: Any) -> dict[str, int]:
+def estimate(solver: Any, problem: Any, threads: int = 1) -> dict[str, int]:
     """Bytes that training takes in memory, by parts."""
     name, n_weights = str(getattr(solver, "name", "")), int(problem.n_weights)
     parts = {"weights": 8 * _VECTORS.get(name, _USUAL_VECTORS) * n_weights}
+    if name == "bcfw":
+        parts["threads"] = n_copies(threads, 8 * n_weights) * 8 * n_weights
     if name in ("one-slack", "bundle"):
         parts["cuts"] = 8 * _CUTS * n_weights
     if not isinstance(problem, FactorGraphs):

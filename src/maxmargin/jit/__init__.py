@@ -5,7 +5,7 @@ and the seconds that it took.
 from .atomic import atomic_add, atomic_read, atomic_swap, atomic_write, wait_a_little
 from .decorators import inner, inner_overload, kernel, reordering
 from .folder import describe_cache
-from .memory import prefetch
+from .memory import prefetch, unowned
 from .records import record_type, records
 from .stopwatch import announce_compilation, clock, compile_seconds, silence
 from .structs import Struct
@@ -28,5 +28,6 @@ __all__ = [
     "records",
     "reordering",
     "silence",
+    "unowned",
     "wait_a_little",
 ]

@@ -1,4 +1,4 @@
-"""What a kernel can tell the processor about the memory that it will read."""
+"""What a kernel can say of the memory that it will read: to the processor, and to Numba."""
 
 from __future__ import annotations
 
@@ -28,6 +28,21 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.int64), generate
 
 
+@intrinsic
+def _unowned(typing_context: Any, array: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = arguments[0]
+        for place in range(2):
+            found = builder.insert_value(found, found.type.elements[place](None), place)
+        return found
+
+    return array(array), generate
+
+
+def _same(array: Any) -> Any:
+    return array
+
+
 def _nothing(array: Any, index: int) -> None:
     """There is nothing to do in plain Python."""
 
@@ -35,3 +50,7 @@ def _nothing(array: Any, index: int) -> None:
 #: ``prefetch(array, index)``: a kernel will soon read there, where it has not been for long. The array is C-contiguous, and the
 #: index counts its entries. Nothing is read, so that an index may be out of bounds.
 prefetch: Any = _nothing if getattr(numba.config, "DISABLE_JIT", False) else _prefetch
+#: ``unowned(array)``: an array that Python gave to a kernel, without its count of references. Numba counts a reference at each
+#: call that takes an array and at each view of it, in memory that all threads share, which then wait for each other. Python has
+#: its own reference for as long as the kernel runs; a kernel's own arrays have nobody else, and must be counted.
+unowned: Any = _same if getattr(numba.config, "DISABLE_JIT", False) else _unowned

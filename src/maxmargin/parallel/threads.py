@@ -95,9 +95,9 @@ def map_shards(
         raise
 
 
-def in_threads(leader: Callable[[], None], helper: Callable[[], None], threads: int) -> None:
-    """Run `leader` here and `helper` in all other threads at the same time; helpers that have not begun when it ends never do."""
-    started = [_pool(threads).submit(helper) for _ in range(threads - 1)]
+def in_threads(leader: Callable[[], None], helpers: Sequence[Callable[[], None]]) -> None:
+    """Run `leader` here and helpers in other threads at the same time; those that have not begun when it ends never do."""
+    started = [_pool(len(helpers) + 1).submit(one) for one in helpers]
     try:
         leader()
     finally:

@@ -13,8 +13,10 @@ import scipy.sparse as sp
 from maxmargin.problems import Features, graph_problem, label_edges, multi_class_problem, multi_label_problem
 from maxmargin.problems.chains import chain_problem
 from maxmargin.solvers import BCFW, Status
+from maxmargin.solvers.core import batches as core_batches
+from maxmargin.solvers.core.batches import in_batches
 from maxmargin.solvers.frank_wolfe import plane_run
-from maxmargin.solvers.frank_wolfe.visits import Rules, in_batches
+from maxmargin.solvers.frank_wolfe.visits import Rules
 from maxmargin.solvers.planes.arena import INNER, STEPS
 from reference.enumerated_program import exact_optimum
 from reference.quadratic_program import optimum
@@ -26,7 +28,7 @@ SLACK = 1e-7
 @pytest.fixture
 def batches(monkeypatch):
     """Batches of up to a quarter of the examples, from the second pass on, however few there are."""
-    monkeypatch.setattr(plane_run, "_BATCH_SHARE", 0.25)
+    monkeypatch.setattr(core_batches, "BATCH_SHARE", 0.25)
 
 
 def chains(n=60, n_states=15, sparse=False, bio=False):
@@ -96,7 +98,7 @@ def test_dense_and_sparse_features_train_to_the_same_bits(batches):
 @pytest.mark.parametrize("wide", [0, 1000], ids=["few coordinates", "all coordinates"])
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_batches_close_the_gap(wide, jobs, monkeypatch):
-    monkeypatch.setattr(plane_run, "_BATCH_SHARE", 1.0)
+    monkeypatch.setattr(core_batches, "BATCH_SHARE", 1.0)
     monkeypatch.setattr(plane_run, "_WIDE", wide)
     for seed in range(12):
         rng = np.random.default_rng(seed)

@@ -37,7 +37,7 @@ State = TypeVar("State")
 
 
 #: Of the layout of checkpoints; others are refused.
-_VERSION = 3
+_VERSION = 4
 _SECONDS = 30.0
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.jit import kernel, reordering
+from maxmargin.parallel.lines import zeros_in_lines
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.core.run import Run, State
 
@@ -33,8 +34,8 @@ class DualState(State):
         """All of these matrices at zero."""
         w_v, w_f = problem.working_weights()
         # Not `zeros_like`, which writes the zeros: many of these are not needed at once, or at all.
-        pairs = {f"{name}_v": np.zeros(w_v.shape) for name in cls.matrices}
-        return pairs | {f"{name}_f": np.zeros(w_f.shape) for name in cls.matrices}
+        pairs = {f"{name}_v": zeros_in_lines(w_v.shape) for name in cls.matrices}
+        return pairs | {f"{name}_f": zeros_in_lines(w_f.shape) for name in cls.matrices}
 
 
 D = TypeVar("D", bound=DualState)

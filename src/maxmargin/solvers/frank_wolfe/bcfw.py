@@ -20,8 +20,8 @@ default spends far fewer oracle calls, by these measures:
   matrix.
 - *Sampling by gap* (Osokin et al.), refreshed at checks, whose labelings join the planes too.
 - *A proximal term* where C is large (proximal.py).
-- *Batches*: planes of some examples are found at the same weights, in threads, and their blocks step one after the other, at the
-  weights of the moment (visits.py).
+- *Batches* (Wang, Sadhanala, Dai, Neiswanger, Sra and Xing 2016): some examples are visited at the same weights, in threads, and
+  their blocks step together, by so much less as their moves overlap, which is measured (visits.py).
 - *Cached passes*: after each pass, further ones that never ask the oracle, for as long as they gain more for their cost than the
   last pass did. The cost is counted in operations, not in seconds, so that a run can be repeated to the bit.
 

@@ -36,7 +36,7 @@ from maxmargin.solvers.planes.arena import (
 _CENTRE_PASSES = 2
 #: Operations between two questions whether to stop; batches of a pass, at most, for an engine outside the compiled loop: each
 #: batch costs some milliseconds beside its answers.
-_PIECE, _BATCHES = 20_000_000, 24
+_PIECE, _BATCHES = 100_000_000, 24
 #: Share of the gap that lies between the labelings found and their bounds above which the oracle is asked for its best, and above
 #: which the run is over, if in so many passes, at least, the gap does not become so many times what it was.
 _LEFT_OPEN, _PATIENCE, _SLOW = (0.3, 0.8), 20, 0.9
@@ -275,9 +275,10 @@ class BlockRun(ProximalRun[B]):
         bounds = np.empty(n) if self.oracle.bounds else None
         if self.oracle.compiled is not None and (self.threads <= 1 or self.shares_visits):
             # The planes are found where they are kept, by one projection of the weights, not two.
-            for begin, end in shards:
+            size = max(1, int(_PIECE / (1.0 + self.oracle.work)))
+            for begin in range(0, n, size):
                 pause()
-                self.visit_with(self.oracle.compiled, now, examples[begin:end], self.resting, counts)
+                self.visit_with(self.oracle.compiled, now, examples[begin : begin + size], self.resting, counts)
             shards = []
         for k in range(0, len(shards), 16):
             found = map_shards(

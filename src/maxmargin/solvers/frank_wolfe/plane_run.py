@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin import jit
-from maxmargin.parallel.pool import Pool
+from maxmargin.parallel.lines import LINE, zeros_in_lines
 from maxmargin.parallel.threads import Stopped
-from maxmargin.parallel.turns import take_turns, turn_counters
+from maxmargin.parallel.turns import CLOSED, HELPER, LEADER, new_role, take_turns, turn_counters
 from maxmargin.problems.statistics import statistics_sizes
+from maxmargin.solvers.core.batches import Helpers, batch_size, in_batches
 from maxmargin.solvers.frank_wolfe.block_run import BlockRun, BlockState
 from maxmargin.solvers.frank_wolfe.cached_visits import DenseRows, dense_rows, visit_cached
 from maxmargin.solvers.frank_wolfe.visits import (
-    DONE,
+    AT,
     FULL,
     N_CACHED,
     N_CROWDED,
@@ -29,7 +30,6 @@ from maxmargin.solvers.frank_wolfe.visits import (
     Visit,
     Walk,
     exhausted,
-    in_batches,
     visit_batches,
 )
 from maxmargin.solvers.oracles.compiled import NOTHING_GIVEN, Work
@@ -51,9 +51,8 @@ _FIRST = 64
 _ROOM = 1 << 16
 #: Inner products of planes for which there is room at first, and slots of an example at least.
 _PRODUCTS, _LEAST_CAPACITY = 1 << 24, 6
-#: A batch is this share of the examples, and so many, at most, and the arena has so many segments for its parts. Weights change
-#: fast in the first passes, whose batches are small: beginning with so many examples, they double every other pass.
-_BATCH_SHARE, _LARGEST_BATCH, _SEGMENTS, _FIRST_BATCH = 0.005, 64, 16, 4
+#: Segments of the arena, at most: parts of batches add planes to their own.
+_SEGMENTS = 16
 #: Coordinates of a variable above which slopes are read by the coordinates that planes have.
 _WIDE = 12
 
@@ -63,6 +62,8 @@ class PlaneState(BlockState):
     """Blocks as distributions over planes."""
 
     store: Arena
+    #: Curvature between the moves of two examples, and along the move of one (visits.py).
+    overlap: NDArray[np.float64]
     n_cached: int = 0
 
 
@@ -83,9 +84,9 @@ class PlaneRun(BlockRun[PlaneState]):
         capacity = 1 + int(min(max(self.solver.cache, 1), most))
         # Of very many examples few have many planes: those get more room when they need it.
         capacity = min(capacity, max(_LEAST_CAPACITY, math.isqrt(_PRODUCTS // p.n_examples)))
-        segments = min(_SEGMENTS, self.batch_size(20))
+        segments = min(_SEGMENTS, batch_size(p.n_examples, 20))
         store = Arena.empty(p.n_examples, capacity, _ROOM // segments + 2 * self.half, segments)
-        return PlaneState(**common, store=store)
+        return PlaneState(**common, store=store, overlap=np.zeros(2))
 
     def shrink(self, now: PlaneState, earlier: PlaneState, share: float) -> None:
         """Take over the planes of an earlier run."""
@@ -126,6 +127,16 @@ class PlaneRun(BlockRun[PlaneState]):
     def dual_weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Room for w(alpha), kept from check to check: fresh memory costs more than what is written to it."""
         return self.problem.working_weights()
+
+    def move_centre(self, now: PlaneState) -> None:
+        """Nesterov's step, which the weights follow."""
+        self.helpers.current = False
+        super().move_centre(now)
+
+    def check(self, now: PlaneState, off_schedule: bool = False) -> None:
+        """Bounds, and weights that are made afresh."""
+        self.helpers.current = False
+        super().check(now, off_schedule)
 
     def visits(self, now: PlaneState, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
         """A pass that may ask the oracle, and cached passes for as long as they gain more for their cost."""
@@ -183,52 +194,64 @@ class PlaneRun(BlockRun[PlaneState]):
         visit, left = Visit(order, now.n_passes, now.gaps, counts), np.empty(len(order), np.bool_)
         gain = float(visit_cached(self.problem.batch, self.rows, b_v, b_f, now.store, self.work, rules, visit, left))
         now.w_v[:], now.w_f[:] = b_v.T, b_f.T
+        self.helpers.current = False
         return gain, left
 
     def visit_with(
         self, oracle: Any, now: PlaneState, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]
     ) -> float:
         """Visit these examples with an oracle, in batches that threads share; planes get more room when they need it."""
-        n, segments = len(order), len(now.store.filled)
-        if rules.ask and rules.steps > 0:
-            size = self.batch_size(now.n_passes)
-            places, starts = in_batches(order, size, self.problem.n_examples)
-        else:
-            # Nobody asks, or nobody steps: one batch will do.
-            size, places, starts = n, np.arange(n), np.array([0, n] if n else [0])
-        parts = max(1, min(size, segments))
-        walk = Walk(
-            order[places], places, starts, now.gaps, now.n_passes, self.few, np.ones(n, np.bool_), np.zeros(1, np.int64),
-            starts[:2][-1] * np.arange(parts) // parts, np.zeros((parts, 3), np.int64), np.zeros(1), turn_counters(),
-        )  # fmt: skip
-        share = rules.ask and parts > 1
-        at_work = self.problem.batch, now.w_v, now.w_f, oracle, self.grams
+        walk, segments, weights = self.new_walk(now, order, rules), len(now.store.filled), (now.w_v, now.w_f)
+        n = 0 if len(walk.parts) == 1 else self.helpers.with_weights(*weights) if rules.steps > 0 else self.threads - 1
+        helpers = [
+            (room, self.helpers.weights[k] if rules.steps > 0 else weights)
+            for k, room in enumerate(self.helpers.take(n))
+        ]
         while True:
-            store, found = now.store, [DONE]
+            store, found = now.store, [CLOSED]
 
-            def lead(store: Arena = store, walk: Walk = walk, found: list[int] = found) -> bool:
-                found[0] = visit_batches(*at_work, store, self.work, rules, walk, True)
-                return found[0] in (DONE, FULL)
+            def visit(work: Work, w: Any, role: Any, found: list[int], store: Arena = store, walk: Walk = walk) -> bool:
+                found[0] = visit_batches(self.problem.batch, *w, oracle, self.grams, store, work, rules, walk, role)
+                return found[0] in (CLOSED, FULL)
 
-            def help_out(store: Arena = store, walk: Walk = walk) -> bool:
-                with self.rooms.borrow(self.room) as work:
-                    return bool(visit_batches(*at_work, store, work, rules, walk, False) == DONE)
-
-            take_turns(walk.counters, lead, help_out, self.threads if share else 1)
-            if found[0] == DONE:
+            take_turns(
+                walk.counters,
+                partial(visit, self.work, weights, new_role(LEADER), found),
+                [partial(visit, *one, new_role(HELPER), [CLOSED]) for one in helpers],
+            )
+            if found[0] == CLOSED:
                 break
             shards = np.linspace(0, self.problem.n_examples, segments + 1).astype(int).tolist()
             now.store = store.with_room(_ROOM // segments, 2 * self.half, list(pairwise(shards)))
             walk = walk._replace(counters=turn_counters())
-        counts += walk.counts.sum(axis=0)
-        if not rules.ask:
-            counts[N_CACHED] += n
-        return float(walk.gain[0])
+        counts += walk.parts[:, :AT].sum(axis=0)
+        return float(walk.total[0])
 
-    def batch_size(self, n_passes: int) -> int:
-        """Examples that are visited together in a pass."""
-        share = int(_BATCH_SHARE * self.problem.n_examples)
-        return max(1, min(share, _LARGEST_BATCH, _FIRST_BATCH << min(n_passes // 2, 10)))
+    @cached_property
+    def helpers(self) -> Helpers[Work]:
+        """Other threads that visit examples."""
+        return Helpers(self.threads, self.room)
+
+    def new_walk(self, now: PlaneState, order: NDArray[np.int64], rules: Rules) -> Walk:
+        """A walk that has not begun."""
+        n, steps = len(order), rules.steps > 0
+        size = batch_size(self.problem.n_examples, now.n_passes) if steps else max(n, 1)
+        if steps and size > 1:
+            places, starts = in_batches(order, size, self.problem.n_examples)
+            # The longest of a batch first: threads that take one after the other are done at about the same time.
+            batch = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+            places = places[np.lexsort((-np.diff(self.problem.example_variables)[order[places]], batch))]
+        else:
+            places, starts = np.arange(n), np.minimum(np.arange(-(-n // size) + 1) * size, n)
+        parts = zeros_in_lines((max(1, min(size, len(now.store.filled))), LINE), np.int64)
+        parts[:, AT] = starts[:2][-1] * np.arange(len(parts)) // len(parts)
+        together, coordinates = size if steps else 0, 2 * self.half
+        listed = together, coordinates if self.few else 0
+        return Walk(
+            order[places], places, starts, now.gaps, now.n_passes, self.few, np.zeros((together, now.store.most)),
+            zeros_in_lines((together, LINE)), np.empty((together, coordinates)), np.empty(listed, np.int64),
+            np.empty(listed, np.int32), now.overlap, np.zeros(2, np.int64), parts, np.zeros(1), turn_counters(),
+        )  # fmt: skip
 
     @cached_property
     def few(self) -> bool:
@@ -237,11 +260,6 @@ class PlaneRun(BlockRun[PlaneState]):
         sides = p.variable_features, p.factor_features
         entries = statistics_sizes(p)[:, 0] @ np.bincount(p.structure_of, minlength=len(p.structures))
         return bool(entries > _WIDE * p.example_variables[-1]) and all(len(one.arrays.gram) == 0 for one in sides)
-
-    @cached_property
-    def rooms(self) -> Pool[Work]:
-        """Room for walks of other threads."""
-        return Pool()
 
     def line(self, now: PlaneState) -> dict[str, float]:
         """Visits that did without the oracle, and bytes of the planes."""

@@ -9,16 +9,25 @@ One visit of example m:
    block's mean is the block's duality gap: exactly so with an exact oracle, and for the relaxed problem with a relaxed one.
 4. Improve the block over its planes (`improve_block`), and write the change of w once.
 
-Several threads share a *batch* of examples. Steps 1 to 3 are done for all of it at the same weights, in threads: planes, their
-inner products and gaps are each example's own, and what is found goes into segments of the arena that belong to parts of the
-batch. Then one thread takes the examples in order, reads the slopes at the weights of the moment, and does step 4. A plane is a
-bound whatever the weights were when it was found, and the steps are exact, so f never falls. That planes are a batch old costs
-passes where weights change fast, so batches are small at first. They and their parts depend on the problem and the number of the
-pass alone, and so do the bits of a run, whatever the number of threads.
+The examples of a *batch* are visited at the same weights, in threads: planes, their inner products, masses and gaps are each
+example's own, and what is found goes into segments of the arena that belong to parts of the batch. The moves of all are written
+when the last one is found. Moves that are found side by side may add up to too much: with d_m the change of w that example m
+makes for itself, and N examples in a batch,
+
+    f gains  sum_m [ slope_m - curvature_m / 2 ] - lam M sum_{m < k} d_m . d_k,        curvature_m = lam M |d_m|^2
+
+so that a block is improved as if its curvature were 1 + (N - 1) `overlap` times what it is, where the overlap is the mean of
+d_m . d_k by that of |d_m|^2. It is measured as the run goes: of every few batches, the slopes of one example are read once
+more, after the moves of all. A batch of one has no overlap, and its steps are exact; of larger ones f could fall, though hardly
+for long, and the bounds of a check are of the blocks as they are. Weights change fast in the first passes, so batches are small
+then. They depend on the problem and the number of the pass alone, and so do the bits of a run, whatever the number of threads.
+
+Every thread writes the moves of all into weights of its own (core/batches.py).
 
 Slopes and changes of w are about the coordinates that stand in an example's planes. Where those are a small part of all (`few`),
-as in chains with many states, step 4 reads and writes their weights alone: for words of 8 letters, 128 pixels and 26 classes that
-takes two thirds of the time of a visit that projects all weights, and less than half for sentences of 25 words.
+as in chains with many states, the weights of those alone are written, and read where the oracle is not asked: for words of 8
+letters, 128 pixels and 26 classes that takes two thirds of the time of a visit that projects all weights, and less than half for
+sentences of 25 words.
 
 The oracle is an argument (oracles/compiled.py), and Numba compiles `visit_batches` once for each type of it. The kernel of the
 leader returns before the end if a segment of the arena is full.
@@ -31,19 +40,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import Struct, inner, kernel, wait_a_little
+from maxmargin.jit import Struct, inner, kernel, unowned
 from maxmargin.parallel.turns import (
-    PATIENCE,
+    CLOSED,
+    FOLLOW,
+    LEAD,
+    LEADER,
+    PART,
+    announce,
     close_turns,
     end_part,
+    follow,
+    next_task,
     open_turn,
-    take_part,
-    turn_is_over,
-    turns_are_closed,
     turns_began,
 )
 from maxmargin.problems.features import add_to_block, row_times_block, row_times_four
-from maxmargin.problems.statistics import project_example
+from maxmargin.problems.statistics import add_example, project_example
+from maxmargin.solvers.core.batches import note_overlap, part_start, stiffness
 from maxmargin.solvers.oracles.compiled import find_plane, gram_times_plane
 from maxmargin.solvers.oracles.plane_search import group_of
 from maxmargin.solvers.planes.arena import (
@@ -55,7 +69,6 @@ from maxmargin.solvers.planes.arena import (
     most_planes,
     plane_slopes,
     put_plane,
-    write_change,
 )
 
 # `counts`: oracle calls, visits without one, crowded blocks.
@@ -101,179 +114,214 @@ class Walk(Struct):
     clock: int
     #: Whether planes have a small part of the coordinates.
     few: bool
-    #: (n,): whether the planes of an example promise a gain.
-    promising: NDArray[np.bool_]
-    #: (1,): the batch; (parts,): where each of its parts goes on; (parts, 3): what was counted; (1,): the gain.
+    #: (examples of a batch, planes): the masses that move.
+    moved: NDArray[np.float64]
+    #: (examples of a batch, LINE): what they gain, the slope and curvature along them, and how many entries of the weights'
+    #: change they make; a line of the cache for each.
+    move: NDArray[np.float64]
+    #: (examples of a batch, coordinates): the change of the weights, as the example's statistics; or, where those are `few`, as
+    #: entries: a feature row, -1 - row if it is one of factors, a block and what is added.
+    change: NDArray[np.float64]
+    row: NDArray[np.int64]
+    block: NDArray[np.int32]
+    #: (2,): curvature between the moves of two examples of a batch, and along the move of one; sums that forget.
+    overlap: NDArray[np.float64]
+    #: (2,): the batch, and whether its moves are being written.
     now: NDArray[np.int64]
-    at: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    gain: NDArray[np.float64]
+    #: (parts, LINE): `counts` of each part of the batches, and where it goes on.
+    parts: NDArray[np.int64]
+    #: (1,): the gain of all.
+    total: NDArray[np.float64]
     counters: NDArray[np.int64]
 
 
-#: What a call of `visit_batches` ends with.
-DONE, WAITING, FULL = range(3)
+# Places of `now`; of `parts`, after the counts; of `move`.
+_BATCH, _WRITES = range(2)
+AT = 3
+_GAIN, _SLOPE, _BEND, _ENTRIES = range(4)
+#: What a call of `visit_batches` ends with if a segment of the arena is full.
+FULL = -1
+#: Every so many batches the overlap of moves is measured.
+_MEASURE = 4
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
 @kernel
-def in_batches(order: Any, size: int, n_examples: int) -> Any:
-    """Places of the order, in batches of some size that have each example once, and where they begin: repeats go to later ones."""
-    n, places, starts, last = len(order), np.empty(len(order), np.int64), [0], np.full(n_examples, -1)
-    later, n_later, read, filled = np.empty(n, np.int64), 0, 0, 0
-    while filled < n:
-        batch, end, kept = len(starts), filled + size, 0
-        for i in range(n_later):
-            k = later[i]
-            if filled < end and last[order[k]] != batch:
-                last[order[k]], places[filled] = batch, k
-                filled += 1
-            else:
-                later[kept] = k
-                kept += 1
-        n_later = kept
-        while filled < end and read < n:
-            if last[order[read]] != batch:
-                last[order[read]], places[filled] = batch, read
-                filled += 1
-            else:
-                later[n_later] = read
-                n_later += 1
-            read += 1
-        starts.append(filled)
-    return places, np.array(starts)
-
-
-@kernel
 def visit_batches(
-    batch: Any, w_v: Any, w_f: Any, oracle: Any, grams: Any, store: Any, work: Any, rules: Any, walk: Any, leads: bool
+    batch: Any, w_v: Any, w_f: Any, oracle: Any, grams: Any, store: Any, work: Any, rules: Any, walk: Any, role: Any
 ) -> int:
-    """Visit the examples of a walk, as the leader or as a helper; returns DONE, FULL, or WAITING for others."""
-    counters, n_parts, gains, n = walk.counters, len(walk.at), walk.gain, 2 * batch.factors.at
-    v, moved, notes = np.empty(most_planes(store)), np.empty(most_planes(store)), np.full((4, n + 1), -1)
-    idle = 0
-    if leads and walk.now[0] == len(walk.starts) - 1:
+    """Visit the examples of a walk, as the leader or as a helper; returns CLOSED, FULL, or WAITING for others.
+
+    Every thread has weights of its own, which are the same.
+    """
+    counters, now, n_parts, n = walk.counters, walk.now, len(walk.parts), 2 * batch.factors.at
+    v, notes = np.empty(most_planes(store)), np.full((4, n + 1), -1)
+    w_v, w_f = unowned(w_v), unowned(w_f)
+    if role[0] == LEADER and now[_BATCH] == len(walk.starts) - 1:
         close_turns(counters)
-        return DONE
+        return CLOSED
     while True:
-        part = take_part(counters)
-        if part >= 0:
-            _find_planes(batch, w_v, w_f, oracle, grams, store, work, rules, walk, part % n_parts, v)
+        task, part = next_task(counters, role, n_parts)
+        if task == PART:
+            _visit_part(batch, w_v, w_f, oracle, grams, store, work, rules, walk, part, notes, v)
             end_part(counters)
-            idle = 0
-        elif not leads and turns_are_closed(counters):
-            return DONE
-        elif leads and turn_is_over(counters):
-            b = walk.now[0]
-            if turns_began(counters) or not rules.ask:
-                for p in range(n_parts if rules.ask else 0):
-                    if walk.at[p] < _part_end(walk, b, p):
-                        close_turns(counters)
-                        return FULL
-                if rules.steps > 0:
-                    for k in range(walk.starts[b], walk.starts[b + 1]):
-                        if not walk.promising[k]:
-                            continue
-                        gains[0] += _step(batch, w_v, w_f, store, work, rules, walk, walk.order[k], notes, v, moved)
+        elif task == FOLLOW:
+            _write(batch, w_v, w_f, rules, walk)
+            follow(counters, role)
+        elif task == LEAD:
+            b = now[_BATCH]
+            if turns_began(counters):
+                if not now[_WRITES]:
+                    for p in range(n_parts):
+                        if walk.parts[p, AT] < part_start(walk.starts, b, p + 1, n_parts):
+                            close_turns(counters)
+                            return FULL
+                    if rules.steps > 0:
+                        now[_WRITES] = 1
+                        announce(counters)
+                        _write(batch, w_v, w_f, rules, walk)
+                        continue
+                else:
+                    now[_WRITES] = 0
+                    _end_batch(batch, w_v, w_f, store, work, walk, notes, v)
                 b += 1
-                walk.now[0] = b
+                now[_BATCH] = b
                 if b == len(walk.starts) - 1:
                     close_turns(counters)
-                    return DONE
+                    return CLOSED
                 for p in range(n_parts):
-                    walk.at[p] = walk.starts[b] if p == 0 else _part_end(walk, b, p - 1)
-            if rules.ask:
-                open_turn(counters, n_parts)
+                    walk.parts[p, AT] = part_start(walk.starts, b, p, n_parts)
+            open_turn(counters, n_parts)
         else:
-            idle += 1
-            if idle > PATIENCE:
-                return WAITING
-            wait_a_little()
+            return int(task)
 
 
 @inner
-def _part_end(walk: Any, b: int, part: int) -> int:
-    """Where a part of a batch ends."""
-    return int(walk.starts[b] + (walk.starts[b + 1] - walk.starts[b]) * (part + 1) // len(walk.at))
-
-
-@inner
-def _find_planes(
+def _visit_part(
     batch: Any, w_v: Any, w_f: Any, oracle: Any, grams: Any, store: Any, work: Any, rules: Any, walk: Any, part: int,
-    v: Any,
+    notes: Any, v: Any,
 ) -> None:  # fmt: skip
-    """Ask about the examples of a part whose planes are exhausted; it stops where its segment of the arena is full."""
-    order, gaps, counts, z, k = walk.order, walk.gaps, walk.counts[part], work.z, walk.at[part]
-    promising = walk.promising
-    filled, segment, index, value, b = store.filled, store.segment, store.entry, store.value, walk.now[0]
+    """Visit the examples of a part; it stops where its segment of the arena is full."""
+    order, gaps, counts, z = walk.order, walk.gaps, walk.parts[part], work.z
+    k = counts[AT]
+    filled, segment, index, value, b = store.filled, store.segment, store.entry, store.value, walk.now[_BATCH]
     # Small batches have fewer parts than there are segments, and take them in turn.
-    end, here = _part_end(walk, b, part), (b * len(walk.at) + part) % len(filled)
+    end, here = part_start(walk.starts, b, part + 1, len(walk.parts)), (b * len(walk.parts) + part) % len(filled)
+    stiff = stiffness(walk.overlap, walk.starts[b + 1] - walk.starts[b])
     while k < end:
         m = order[k]
-        project_example(batch, m, w_v, w_f, z)
+        if walk.few and not rules.ask:
+            _project_few(batch, w_v, w_f, store, m, z, notes)
+        else:
+            project_example(batch, m, w_v, w_f, z)
         mean, top = plane_slopes(store, m, z, v)
         enough = max(rules.accept * gaps[m], rules.floor)
-        if top - mean >= enough and top > mean:
+        if not rules.ask or (top - mean >= enough and top > mean):
             counts[N_CACHED] += 1
-            k += 1
-            continue
-        begin = filled[here]
-        # A plane has at most an entry for each coordinate.
-        if begin + len(z) > segment[here + 1]:
-            break
-        n, ell = find_plane(oracle, batch, work, walk.place[k], m, index, value, begin)
-        slope = ell
-        for e in range(begin, begin + n):
-            slope -= value[e] * z[index[e]]
-        counts[N_ORACLE] += 1
-        gaps[m] = max(slope, top) - mean
-        # What is no better than a plane at hand is that plane, but for rounding.
-        if slope > top + 1e-12 * (1.0 + abs(top)):
-            slot = free_slot(store, m)
-            if slot < 0:
-                counts[N_CROWDED] += 1
-            else:
-                gram_times_plane(batch, grams, work, m, index, value, begin, begin + n)
-                put_plane(store, here, m, slot, ell, n)
-                add_products(store, m, slot, work.u)
-                top = slope
-        promising[k] = top > mean
+        else:
+            begin = filled[here]
+            # A plane has at most an entry for each coordinate.
+            if begin + len(z) > segment[here + 1]:
+                break
+            n, ell = find_plane(oracle, batch, work, walk.place[k], m, index, value, begin)
+            slope = ell
+            for e in range(begin, begin + n):
+                slope -= value[e] * z[index[e]]
+            counts[N_ORACLE] += 1
+            gaps[m] = max(slope, top) - mean
+            # What is no better than a plane at hand is that plane, but for rounding.
+            if slope > top + 1e-12 * (1.0 + abs(top)):
+                slot = free_slot(store, m)
+                if slot < 0:
+                    counts[N_CROWDED] += 1
+                else:
+                    gram_times_plane(batch, grams, work, m, index, value, begin, begin + n)
+                    put_plane(store, here, m, slot, ell, n)
+                    add_products(store, m, slot, work.u)
+                    v[slot] = top = slope
+        if rules.steps > 0:
+            _step(batch, store, work, rules, walk, k - walk.starts[b], m, stiff, mean, top, v)
         k += 1
-    walk.at[part] = k
+    counts[AT] = k
 
 
 @inner
 def _step(
-    batch: Any, w_v: Any, w_f: Any, store: Any, work: Any, rules: Any, walk: Any, m: int, notes: Any, v: Any, moved: Any
-) -> float:
-    """Improve the block of example m over the planes that it has; returns the gain in M times the dual."""
-    weight = batch.graphs.weight[m]
-    kappa, gain = rules.scale * weight, 0.0
-    mean, top = _slopes(batch, w_v, w_f, store, m, work.z, notes, v, walk.few)
-    if top > mean:
-        gain = improve_block(store, m, kappa, v, moved, rules.inner * (top - mean), rules.steps)
-        if gain > 0.0:
-            if walk.few:
-                _write_few(batch, store, m, moved, work.change, kappa, w_v, w_f)
-            else:
-                write_change(batch, store, m, moved, work.change, kappa, w_v, w_f)
-        mark_used(store, m, walk.clock)
-    return float(gain * weight)
+    batch: Any, store: Any, work: Any, rules: Any, walk: Any, place: int, m: int, stiff: float, mean: float, top: float,
+    v: Any,
+) -> None:  # fmt: skip
+    """Improve the block of example m over the planes that it has."""
+    weight, moved, move = batch.graphs.weight[m], walk.moved[place], walk.move[place]
+    move[_GAIN] = 0.0
+    if not top > mean:
+        for a in range(store.n_planes[m]):
+            moved[a] = 0.0
+        return
+    # Others move at the same time, and the more alike their moves are, the shorter they must be.
+    kappa = rules.scale * weight
+    gain = improve_block(store, m, kappa * stiff, v, moved, rules.inner * (top - mean), rules.steps)
+    mark_used(store, m, walk.clock)
+    move[_GAIN] = gain * weight
+    after = 0.0
+    for a in range(store.n_planes[m]):
+        after += moved[a] * v[a]
+    # Before and after the move the slopes along it add up to twice the gain.
+    bend = 2.0 * (gain - after) / stiff
+    move[_SLOPE], move[_BEND] = 2.0 * gain - after - bend, bend
+    if gain > 0.0:
+        if walk.few:
+            move[_ENTRIES] = _list_change(batch, store, m, moved, work.change, kappa, walk, place)
+        else:
+            change = walk.change[place]
+            for i in range(len(change)):
+                change[i] = 0.0
+            add_combination(store, m, moved, 1.0, change)
 
 
 @inner
-def _slopes(batch: Any, w_v: Any, w_f: Any, store: Any, m: int, z: Any, notes: Any, v: Any, few: bool) -> Any:
-    """The slopes of all planes of example m into v; returns their mean and the largest.
+def _write(batch: Any, w_v: Any, w_f: Any, rules: Any, walk: Any) -> None:
+    """Write the moves of a batch into a thread's weights."""
+    v_side, f_side, b = batch.variables, batch.factors, walk.now[_BATCH]
+    first = walk.starts[b]
+    for k in range(first, walk.starts[b + 1]):
+        place, m = k - first, walk.order[k]
+        if not walk.move[place, _GAIN] > 0.0:
+            continue
+        change = walk.change[place]
+        if not walk.few:
+            add_example(batch, m, change, rules.scale * batch.graphs.weight[m], w_v, w_f)
+            continue
+        rows, blocks = walk.row[place], walk.block[place]
+        for e in range(int(walk.move[place, _ENTRIES])):
+            if rows[e] >= 0:
+                add_to_block(v_side.features, rows[e], w_v, blocks[e], change[e])
+            else:
+                add_to_block(f_side.features, -1 - rows[e], w_f, blocks[e], change[e])
 
-    Where planes have `few` coordinates, z is found for those alone.
-    """
-    if few:
-        _project_few(batch, w_v, w_f, store, m, z, notes)
+
+@inner
+def _end_batch(batch: Any, w_v: Any, w_f: Any, store: Any, work: Any, walk: Any, notes: Any, v: Any) -> None:
+    """Add up what a batch gained; of some, see how far the slope of one example along its move was changed by the others'."""
+    b = walk.now[_BATCH]
+    first, size = walk.starts[b], walk.starts[b + 1] - walk.starts[b]
+    for k in range(size):
+        walk.total[0] += walk.move[k, _GAIN]
+    place = b // _MEASURE % size
+    if size == 1 or b % _MEASURE > 0 or walk.move[place, _GAIN] <= 0.0:
+        return
+    m = walk.order[first + place]
+    if walk.few:
+        _project_few(batch, w_v, w_f, store, m, work.z, notes)
     else:
-        project_example(batch, m, w_v, w_f, z)
-    return plane_slopes(store, m, z, v)
+        project_example(batch, m, w_v, w_f, work.z)
+    plane_slopes(store, m, work.z, v)
+    after = 0.0
+    for a in range(store.n_planes[m]):
+        after += walk.moved[place, a] * v[a]
+    weight = batch.graphs.weight[m]
+    note_overlap(walk.overlap, size, weight * (walk.move[place, _SLOPE] - after), weight * walk.move[place, _BEND])
 
 
 @inner
@@ -338,12 +386,13 @@ def _project_listed(features: Any, row: int, weights: Any, shift: int, i: int, z
 
 
 @inner
-def _write_few(batch: Any, store: Any, m: int, moved: Any, change: Any, kappa: float, w_v: Any, w_f: Any) -> None:
-    """`write_change`, coordinate by coordinate."""
+def _list_change(batch: Any, store: Any, m: int, moved: Any, change: Any, kappa: float, walk: Any, place: int) -> int:
+    """List what moves of mass add to the weights; returns the number of entries. `change` is zero, and is so again afterwards."""
     v_side, f_side, s = batch.variables, batch.factors, batch.graphs.examples[m].structure
     v_groups, f_groups, half = v_side.groups, f_side.groups, f_side.at
     start, size, index, first = store.start, store.size, store.entry, store.first[m]
-    v_row, f_row = v_side.first_row[m], f_side.first_row[m]
+    v_row, f_row, n = v_side.first_row[m], f_side.first_row[m], 0
+    rows, blocks, values = walk.row[place], walk.block[place], walk.change[place]
     add_combination(store, m, moved, kappa, change)
     for a in range(store.n_planes[m]):
         if moved[a] == 0.0:
@@ -351,17 +400,17 @@ def _write_few(batch: Any, store: Any, m: int, moved: Any, change: Any, kappa: f
         p, q = v_side.first_group[s], f_side.first_group[s]
         for e in range(start[first + a], start[first + a] + size[first + a]):
             i = index[e]
-            scale, change[i] = change[i], 0.0
-            if scale == 0.0:
+            if change[i] == 0.0:
                 continue
+            values[n], change[i] = change[i], 0.0
             if i < half:
                 p = group_of(v_side, i, p)
-                block = i - v_groups[p].at + v_groups[p].block
-                add_to_block(v_side.features, v_row + v_groups[p].row, w_v, block, scale)
+                rows[n], blocks[n] = v_row + v_groups[p].row, i - v_groups[p].at + v_groups[p].block
             else:
                 q = group_of(f_side, i - half, q)
-                block = i - half - f_groups[q].at + f_groups[q].block
-                add_to_block(f_side.features, f_row + f_groups[q].row, w_f, block, scale)
+                rows[n], blocks[n] = -1 - (f_row + f_groups[q].row), i - half - f_groups[q].at + f_groups[q].block
+            n += 1
+    return n
 
 
 @kernel

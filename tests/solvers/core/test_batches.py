@@ -1,0 +1,64 @@
+"""Batches: their sizes, the weights of helpers, and the overlap of moves that are made side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from maxmargin.problems import multi_class_problem
+from maxmargin.solvers import BCFW
+from maxmargin.solvers.core import batches
+from maxmargin.solvers.core.batches import Helpers, batch_size
+
+
+def test_batches_are_small_at_first_and_where_there_are_few_examples():
+    assert [batch_size(100_000, k) for k in (0, 1, 2, 4, 6, 50)] == [4, 4, 8, 16, 16, 16]
+    assert [batch_size(n, 50) for n in (1, 1599, 1600, 10_000, 20_000)] == [1, 1, 2, 12, 16]
+
+
+def test_helpers_get_the_leader_s_weights_again_when_they_are_not_current():
+    helpers = Helpers(3, lambda: object())
+    w_v, w_f = np.arange(12.0).reshape(6, 2), np.arange(3.0).reshape(1, 3)
+    assert helpers.with_weights(w_v, w_f) == 2
+    w_v += 1.0
+    helpers.with_weights(w_v, w_f)
+    # They write what the leader does themselves, and are left alone while they are current.
+    assert all((own[0] == w_v - 1.0).all() for own in helpers.weights)
+    helpers.current = False
+    helpers.with_weights(w_v, w_f)
+    for own in helpers.weights:
+        np.testing.assert_array_equal(own[0], w_v)
+        np.testing.assert_array_equal(own[1], w_f)
+        assert own[0].ctypes.data % 64 == 0
+    rooms = helpers.take(2)
+    assert helpers.take(2) == rooms
+    assert len({id(one) for one in rooms}) == 2
+
+
+def test_weights_of_helpers_are_as_many_as_the_memory_for_them_allows(monkeypatch):
+    monkeypatch.setattr(batches, "_COPIES", 1000)
+    assert Helpers(8, object).with_weights(np.zeros((10, 4)), None) == 3
+    assert Helpers(8, object).with_weights(np.zeros((200, 4)), np.zeros((1, 1))) == 0
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_the_overlap_is_1_of_equal_examples_and_0_of_those_that_share_no_feature(alike, monkeypatch):
+    monkeypatch.setattr(batches, "BATCH_SHARE", 1.0)
+    n = 40
+    X = np.ones((n, 3)) if alike else np.eye(n)
+    result = BCFW().solve(multi_class_problem(X, np.zeros(n, np.int32), 3), 10.0, tol=0.0, max_passes=6)
+    between, along = result.state.overlap
+    assert along > 0.0
+    assert between / along == pytest.approx(1.0 if alike else 0.0, abs=0.02)
+
+
+def test_blocks_that_move_side_by_side_do_not_overshoot(monkeypatch):
+    """Equal examples, all in one batch: the moves that each would make alone add up to many times too much."""
+    monkeypatch.setattr(batches, "BATCH_SHARE", 1.0)
+    monkeypatch.setattr(batches, "LARGEST_BATCH", 64)
+    monkeypatch.setattr(batches, "FIRST_BATCH", 64)
+    rng = np.random.default_rng(0)
+    X = np.tile(rng.normal(size=(4, 3)), (16, 1))
+    problem = multi_class_problem(X, np.tile(np.arange(4), 16), 4)
+    result = BCFW().solve(problem, 1000.0, tol=1e-3, max_passes=400)
+    assert result.gap <= 1e-3, result.summary()
