@@ -142,11 +142,11 @@ class StoredRows(OrderedFeatures):
         out[n_blocks * self.shape[1] :] = flat[cut:]
         return out
 
-    def outside(self, flat: NDArray[np.float64], n_blocks: int) -> NDArray[np.float64]:
+    def outside(self, flat: NDArray[np.float64], n_blocks: int, threads: int = 1) -> NDArray[np.float64]:
         """Flat weights with the columns of the user's, from those with the columns here."""
         if self.shape[1] == len(self.column) and "column" not in self.folder.arrays:
             return flat
-        return super().outside(flat, n_blocks)
+        return super().outside(flat, n_blocks, threads)
 
     def original(self) -> NDArray[np.int64]:
         """The user's column of each column here; the constant is the one after the last."""

@@ -26,6 +26,8 @@ from maxmargin.errors import OptionError
 T = TypeVar("T")
 
 _SHARDS = 16
+#: Numbers in the rows of a range.
+_ROWS = 1 << 18
 _question: ContextVar[Callable[[], bool] | None] = ContextVar("maxmargin_stop", default=None)
 
 
@@ -93,6 +95,12 @@ def map_shards(
             one.cancel()
         wait(started)
         raise
+
+
+def map_rows(function: Callable[[int, int], T], shape: tuple[int, ...], threads: int) -> list[T]:
+    """Call function(begin, end) for ranges of the rows of a matrix, which do not depend on the threads; the answers in order."""
+    size = max(1, _ROWS // max(1, shape[1]))
+    return map_shards(function, [(k, min(k + size, shape[0])) for k in range(0, shape[0], size)], threads)
 
 
 def in_threads(leader: Callable[[], None], helpers: Sequence[Callable[[], None]]) -> None:

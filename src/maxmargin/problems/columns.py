@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.jit import kernel
+from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import Features, KernelFeatures, entry
 
@@ -81,13 +82,19 @@ class OrderedFeatures(Features):
         move_columns(features.arrays, to, merged, constant, indptr, indices, data)
         self.set_rows(indptr, indices, data, len(kept), features.name)
 
-    def outside(self, flat: NDArray[np.float64], n_blocks: int) -> NDArray[np.float64]:
+    def outside(self, flat: NDArray[np.float64], n_blocks: int, threads: int = 1) -> NDArray[np.float64]:
         """Flat weights with the columns there, of so many blocks that read these features, from those with the columns here."""
         (p, inside), cut = (len(self.column), self.shape[1]), n_blocks * self.shape[1]
         out = np.empty(len(flat) + n_blocks * (p - inside))
-        # A block at a time, so that one at a time is copied.
-        for own, given in zip(out[: n_blocks * p].reshape(-1, p), flat[:cut].reshape(-1, inside), strict=True):
-            np.multiply(given[self.column], self.share, out=own)
+        own, given = out[: n_blocks * p].reshape(n_blocks, p), flat[:cut].reshape(n_blocks, inside)
+
+        def of_block(begin: int, end: int) -> None:
+            for block in range(begin, end):
+                # Columns are within bounds, and "clip" spares NumPy a copy.
+                np.take(given[block], self.column, out=own[block], mode="clip")
+                own[block] *= self.share
+
+        map_shards(of_block, [(block, block + 1) for block in range(n_blocks)], threads)
         out[n_blocks * p :] = flat[cut:]
         return out
 
@@ -115,9 +122,9 @@ class Columns:
         #: The batch in these coordinates.
         self.inside = problem.with_variable_features(self.features)
 
-    def outside(self, flat: NDArray[np.float64]) -> NDArray[np.float64]:
+    def outside(self, flat: NDArray[np.float64], threads: int = 1) -> NDArray[np.float64]:
         """Flat weights of the problem, from those of the batch in these coordinates."""
-        return self.features.outside(flat, self.problem.n_variable_blocks)
+        return self.features.outside(flat, self.problem.n_variable_blocks, threads)
 
 
 def columns_of(problem: Any, merge: bool = False) -> Columns | None:

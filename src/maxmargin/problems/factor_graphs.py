@@ -35,6 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from maxmargin import scratch
 from maxmargin.errors import DataError, OptionError
 from maxmargin.jit import kernel
+from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures
 from maxmargin.problems.layout import (
     EXAMPLE,
@@ -307,13 +308,17 @@ class FactorGraphs:
         of_variables, of_factors = self.split_weights(flat)
         return self.variable_features.working_weights(of_variables), self.factor_features.working_weights(of_factors)
 
-    def flat_weights(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> NDArray[np.float64]:
+    def flat_weights(
+        self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], threads: int = 1
+    ) -> NDArray[np.float64]:
         """Flat weights of the kernels' two matrices.
 
         Parameters
         ----------
         w_v, w_f : array (p, B_v), array (q, B_f)
             Weights as kernels have them.
+        threads : int
+            Threads that copy them.
         """
         flat = np.empty(self.n_weights)
         of_variables, of_factors = self.split_weights(flat)
@@ -321,9 +326,14 @@ class FactorGraphs:
             (of_variables, self.variable_features.blocks(w_v)),
             (of_factors, self.factor_features.blocks(w_f)),
         ):
+
+
+            def copy(begin: int, end: int, to: Any = to, blocks: Any = blocks) -> None:
+                to[:, begin:end] = blocks[:, begin:end]
+
             # Some columns at a time, which stay in the cache while block after block reads them.
-            for first in range(0, to.shape[1], _SOME_COLUMNS):
-                to[:, first : first + _SOME_COLUMNS] = blocks[:, first : first + _SOME_COLUMNS]
+            some = range(0, to.shape[1], _SOME_COLUMNS)
+            map_shards(copy, [(first, first + _SOME_COLUMNS) for first in some], threads)
         return flat
 
     def inner(

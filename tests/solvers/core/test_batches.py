@@ -19,14 +19,17 @@ def test_batches_are_small_at_first_and_where_there_are_few_examples():
 def test_helpers_get_the_leader_s_weights_again_when_they_are_not_current():
     helpers = Helpers(3, lambda: object())
     w_v, w_f = np.arange(12.0).reshape(6, 2), np.arange(3.0).reshape(1, 3)
-    assert helpers.with_weights(w_v, w_f) == 2
+    assert helpers.count(w_v, w_f) == 2
+    helpers.with_weights(2, w_v, w_f)
     w_v += 1.0
-    helpers.with_weights(w_v, w_f)
     # They write what the leader does themselves, and are left alone while they are current.
-    assert all((own[0] == w_v - 1.0).all() for own in helpers.weights)
-    helpers.current = False
-    helpers.with_weights(w_v, w_f)
-    for own in helpers.weights:
+    assert all((own[0] == w_v - 1.0).all() for own in helpers.with_weights(2, w_v, w_f))
+    helpers.note([True, False])
+    one, other = helpers.with_weights(2, w_v, w_f)
+    assert (one[0] == w_v - 1.0).all()
+    assert (other[0] == w_v).all()
+    helpers.outdate()
+    for own in helpers.with_weights(2, w_v, w_f):
         np.testing.assert_array_equal(own[0], w_v)
         np.testing.assert_array_equal(own[1], w_f)
         assert own[0].ctypes.data % 64 == 0
@@ -35,10 +38,32 @@ def test_helpers_get_the_leader_s_weights_again_when_they_are_not_current():
     assert len({id(one) for one in rooms}) == 2
 
 
+def test_helpers_that_take_no_part_in_a_walk_are_not_current():
+    helpers, w = Helpers(3, object), np.zeros((4, 2))
+    helpers.with_weights(2, w)
+    helpers.note([])
+    w += 1.0
+    assert all((own[0] == 1.0).all() for own in helpers.with_weights(2, w))
+
+
 def test_weights_of_helpers_are_as_many_as_the_memory_for_them_allows(monkeypatch):
     monkeypatch.setattr(batches, "_COPIES", 1000)
-    assert Helpers(8, object).with_weights(np.zeros((10, 4)), None) == 3
-    assert Helpers(8, object).with_weights(np.zeros((200, 4)), np.zeros((1, 1))) == 0
+    assert Helpers(8, object).count(np.zeros((10, 4)), None) == 3
+    assert Helpers(8, object).count(np.zeros((200, 4)), np.zeros((1, 1))) == 0
+    assert Helpers(8, object).count() == 7
+
+
+def test_late_helpers_are_done_without_for_ever_more_walks():
+    helpers, asked = Helpers(2, object), []
+    for _ in range(40):
+        asked.append(helpers.count())
+        if asked[-1]:
+            helpers.note([False])
+    assert "".join(map(str, asked)).startswith("11001000000100000000000000")
+    while not helpers.count():
+        pass
+    helpers.note([True])
+    assert helpers.count() == 1
 
 
 @pytest.mark.parametrize("alike", [True, False])

@@ -115,7 +115,7 @@ def test_an_arena_without_room_grows():
                     np.testing.assert_array_equal(a.hinges, b.hinges)
                     assert a.ell == b.ell
             assert tiny.segment[-1] > len(oracle.shards) or not tiny.n_kept
-            assert (tiny.filled <= tiny.segment[1:]).all()
+            assert (tiny.filled[:, 0] <= tiny.segment[1:]).all()
 
 
 def one_example(n_classes=5):
@@ -162,7 +162,7 @@ def test_equal_planes_are_kept_once():
         _, cache = ask_for(oracle, cache, 1 + now % 2, now)
     assert classes(cache) == [1, 2]
     assert list(cache.used[1:3]) == [4, 3]
-    assert cache.filled[0] - cache.segment[0] == 4
+    assert cache.filled[0, 0] - cache.segment[0] == 4
 
 
 def test_a_truth_that_is_best_is_not_kept():

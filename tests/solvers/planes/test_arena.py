@@ -60,7 +60,7 @@ def add(planes, m, ell, index, value, dense, now):
     """Put a plane into a free slot; returns the slot, or -1."""
     slot = free_slot(planes, m)
     if slot >= 0:
-        begin = planes.filled[0]
+        begin = planes.filled[0, 0]
         planes.entry[begin : begin + len(index)] = index
         planes.value[begin : begin + len(index)] = value
         put_plane(planes, 0, m, slot, ell, len(index))
@@ -119,7 +119,7 @@ def test_planes_stay_while_the_arena_grows_and_shrinks(seed):
     for now in range(200):
         m = int(rng.integers(5) if rng.random() < 0.5 else 0)
         index, value, ell = some_plane(rng)
-        if arena.filled[0] + len(index) > len(arena.entry):
+        if arena.filled[0, 0] + len(index) > len(arena.entry):
             arena = arena.with_room(4, len(index))
         if arena.n_planes[m] == arena.capacity[m]:
             arena = arena.with_capacity(np.array([m]))
@@ -175,4 +175,4 @@ def test_equal_planes_are_kept_once_in_segments():
         first = arena.first[m]
         assert (arena.start[first + 1 : first + 4] >= arena.segment[m // 2]).all()
         assert (arena.start[first + 1 : first + 4] < arena.segment[m // 2 + 1]).all()
-    assert (arena.filled <= arena.segment[1:]).all()
+    assert (arena.filled[:, 0] <= arena.segment[1:]).all()

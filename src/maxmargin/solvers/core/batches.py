@@ -29,8 +29,11 @@ BATCH_SHARE, LARGEST_BATCH, FIRST_BATCH = 1 / 800, 16, 4
 _COPIES, _COPIED = 1 << 29, 1 << 18
 #: The sums of what is measured of the overlap of moves keep so much of what was before; the overlap until then.
 _KEPT, _OVERLAP = 0.98, 0.1
+#: Walks in a row with a late helper that are told apart: after so many it is done without for 2^_STRIKES - 2.
+_STRIKES = 5
 
 R = TypeVar("R")
+Weights = tuple[NDArray[np.float64] | None, ...]
 
 
 def batch_size(n_examples: int, n_passes: int) -> int:
@@ -43,8 +46,15 @@ def n_copies(threads: int, size: int) -> int:
     return min(threads - 1, _COPIES // max(1, size))
 
 
+def overlap_share(overlap: NDArray[np.float64]) -> float:
+    """Of the curvature along a move, what it has with another's, by what was measured so far."""
+    return float(overlap[0] / overlap[1]) if overlap[1] > 0.0 else _OVERLAP
+
+
 class Helpers(Generic[R]):
     """What threads work with that visit examples beside the one that leads: room, and weights of their own.
+
+    Those that come late, since the machine has other work, are done without for some walks, ever more until they keep up.
 
     Parameters
     ----------
@@ -57,9 +67,21 @@ class Helpers(Generic[R]):
     def __init__(self, threads: int, make_room: Callable[[], R]) -> None:
         self.threads, self.make_room = threads, make_room
         self.rooms: list[R] = []
-        self.weights: list[tuple[NDArray[np.float64] | None, ...]] = []
-        #: Whether their weights are those of the leader.
-        self.current = False
+        self.weights: list[Weights] = []
+        #: Of each, whether its weights are those of the leader.
+        self.current: list[bool] = []
+        self.strikes = self.walks_off = 0
+
+    def outdate(self) -> None:
+        """The leader's weights have changed."""
+        self.current = [False] * len(self.current)
+
+    def count(self, *weights: NDArray[np.float64] | None) -> int:
+        """How many there are for a walk, at most, if each has such weights of its own."""
+        if self.walks_off > 0:
+            self.walks_off -= 1
+            return 0
+        return n_copies(self.threads, sum(w.nbytes for w in weights if w is not None))
 
     def take(self, n: int) -> list[R]:
         """Room for n of them, kept from call to call."""
@@ -67,30 +89,35 @@ class Helpers(Generic[R]):
             self.rooms.append(self.make_room())
         return self.rooms[:n]
 
-    def with_weights(self, *weights: NDArray[np.float64] | None) -> int:
-        """How many there may be with weights of their own, which are brought up to date, in threads."""
-        given = [w for w in weights if w is not None]
-        n = n_copies(self.threads, sum(w.nbytes for w in given))
+    def with_weights(self, n: int, *weights: NDArray[np.float64] | None) -> list[Weights]:
+        """Weights for n of them, which are brought up to date, in threads."""
         while len(self.weights) < n:
             self.weights.append(tuple(None if w is None else zeros_in_lines(w.shape) for w in weights))
-            self.current = False
-        if n > 0 and not self.current:
-            pairs = [
-                (own, w)
-                for one in self.weights[:n]
-                for own, w in zip(one, weights, strict=True)
-                if own is not None and w is not None
-            ]
-            size = max(1, _COPIED // max(w.shape[1] for w in given))
+            self.current.append(False)
+        pairs = [
+            (own, w)
+            for one, current in zip(self.weights[:n], self.current, strict=False)
+            for own, w in zip(one, weights, strict=True)
+            if not current and own is not None and w is not None
+        ]
+        if pairs:
+            size = max(1, _COPIED // max(w.shape[1] for _, w in pairs))
 
             def copy(begin: int, end: int) -> None:
                 for own, w in pairs:
                     own[begin:end] = w[begin:end]
 
-            rows = max(map(len, given))
+            rows = max(len(w) for _, w in pairs)
             map_shards(copy, [(first, first + size) for first in range(0, rows, size)], self.threads)
-        self.current = True
-        return n
+        self.current[:n] = [True] * n
+        return self.weights[:n]
+
+    def note(self, kept_up: list[bool]) -> None:
+        """Take note of who took part in a walk, and whether they wrote all of its moves."""
+        self.current = kept_up + [False] * (len(self.current) - len(kept_up))
+        if kept_up:
+            self.strikes = 0 if all(kept_up) else min(self.strikes + 1, _STRIKES)
+            self.walks_off = (1 << self.strikes) - 2 if self.strikes else 0
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
@@ -128,13 +155,6 @@ def in_batches(order: Any, size: int, n_examples: int) -> Any:
 def part_start(starts: Any, b: int, part: int, n_parts: int) -> int:
     """Where a part of batch b begins, and the one before it ends."""
     return int(starts[b] + (starts[b + 1] - starts[b]) * part // n_parts)
-
-
-@inner
-def stiffness(overlap: Any, size: int) -> float:
-    """How many times its own curvature a block in a batch of some size meets, by the overlap that was measured."""
-    share = overlap[0] / overlap[1] if overlap[1] > 0.0 else _OVERLAP
-    return 1.0 + (size - 1) * share
 
 
 @inner

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from maxmargin.jit import kernel, reordering
 from maxmargin.parallel.lines import zeros_in_lines
+from maxmargin.parallel.threads import map_rows
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.solvers.core.run import Run, State
 
@@ -39,6 +40,7 @@ class DualState(State):
 
 
 D = TypeVar("D", bound=DualState)
+Weights = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 class DualRun(Run[D]):
@@ -55,20 +57,42 @@ class DualRun(Run[D]):
         pairs = (now.dual_v, r_v, self.problem.variable_features), (now.dual_f, r_f, self.problem.factor_features)
         along, square = 0.0, 0.0
         for dual, r, features in pairs:
-            more, more_square = products_towards(*features.halves(dual), *features.halves(r))
-            along += more
-            square += more_square
+            parts = (*features.halves(dual), *features.halves(r))
+
+            def products(begin: int, end: int, parts: Any = parts) -> tuple[float, float]:
+                return products_towards(*(one[begin:end] for one in parts))
+
+            for more, more_square in map_rows(products, parts[0].shape, self.threads):
+                along += more
+                square += more_square
         slope, curvature = linear - now.dual_linear - self.lam * along, self.lam * square
         if slope > 0.0:
             step = min(1.0, slope / curvature) if curvature > 0.0 else 1.0
             for dual, r, _ in pairs:
-                move_towards(dual, r, step)
+
+                def go(begin: int, end: int, dual: Any = dual, r: Any = r) -> None:
+                    move_towards(dual[begin:end], r[begin:end], step)
+
+                map_rows(go, dual.shape, self.threads)
             now.dual_linear += step * (linear - now.dual_linear)
         now.dual = max(now.dual, now.dual_linear - self.regulariser(now.dual_v, now.dual_f))
 
     def regulariser(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:
         """lam/2 |w|^2."""
-        return self.lam / 2.0 * self.problem.inner((w_v, w_f), (w_v, w_f))
+        return self.lam / 2.0 * self.inner((w_v, w_f), (w_v, w_f))
+
+    def inner(self, one: Weights, other: Weights) -> float:
+        """The inner product of two pairs of matrices."""
+        total = 0.0
+        for x, y, features in zip(one, other, (self.problem.variable_features, self.problem.factor_features), strict=True):
+            x, y = features.halves(x)[0], features.halves(y)[1]
+
+            def product(begin: int, end: int, x: Any = x, y: Any = y) -> float:
+                # Not by BLAS: its threads would wait for each other on a machine that has other work.
+                return float(np.einsum("ij,ij->", x[begin:end], y[begin:end]))
+
+            total += sum(map_rows(product, x.shape, self.threads))
+        return total
 
     def mean(self, values: NDArray[np.float64]) -> float:
         """Weighted mean over examples."""

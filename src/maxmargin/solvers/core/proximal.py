@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.jit import kernel, reordering
+from maxmargin.parallel.threads import map_rows
 from maxmargin.solvers.core.dual_run import DualRun, DualState
 
 
@@ -54,14 +55,23 @@ class ProximalRun(DualRun[P]):
         against = 0.0
         for w, centre, last, features in sides:
             (w_one, w_other), (centre_one, _), (_, last_other) = map(features.halves, (w, centre, last))
-            against += product_of_ways(centre_one, w_one, w_other, last_other)
+            parts = centre_one, w_one, w_other, last_other
+
+            def product(begin: int, end: int, parts: Any = parts) -> float:
+                return float(product_of_ways(*(one[begin:end] for one in parts)))
+
+            against += sum(map_rows(product, w_one.shape, self.threads))
         if against > 0.0:
             now.momentum = 1.0
         following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * now.momentum**2))
         beta = min((now.momentum - 1.0) / following, (1.0 - math.sqrt(share)) / (1.0 + math.sqrt(share)))
         now.momentum = following
         for w, centre, last, _ in sides:
-            move(w, centre, last, beta, share)
+
+            def go(begin: int, end: int, parts: Any = (w, centre, last)) -> None:
+                move(*(one[begin:end] for one in parts), beta, share)
+
+            map_rows(go, w.shape, self.threads)
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
@@ -93,6 +103,14 @@ def move(w: Any, centre: Any, last: Any, beta: float, share: float) -> None:
             last[row, k] = w[row, k]
             w[row, k] += (1.0 - share) * (moved - centre[row, k])
             centre[row, k] = moved
+
+
+@kernel
+def apart(centre: Any, w: Any, share: float, out: Any) -> None:
+    """Out = r where w = (1 - share) centre + share r."""
+    for row in range(len(out)):
+        for k in range(out.shape[1]):
+            out[row, k] = (w[row, k] - (1.0 - share) * centre[row, k]) / share
 
 
 @kernel

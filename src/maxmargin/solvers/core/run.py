@@ -250,7 +250,7 @@ class Run(ABC, Generic[S]):
         weights : array (d,)
             Flat weights.
         """
-        return weights if self.columns is None else np.asarray(self.columns.outside(weights))
+        return weights if self.columns is None else np.asarray(self.columns.outside(weights, self.threads))
 
     def report(self, now: S, max_passes: int, tol: float) -> Report:
         """What the monitor is told.

@@ -299,7 +299,7 @@ class NSlackRun(OracleRun[NSlackState]):
         cuts = np.linspace(first, last, n + 1).astype(int).tolist()
         shards = [*itertools.pairwise(cuts), *[(last, last)] * (_SHARDS + 1 - len(cuts))]
         self.answers.n_planes[first:last] = 1
-        self.answers.filled[:] = self.answers.segment[:-1]
+        self.answers.filled[:, 0] = self.answers.segment[:-1]
         self.answers = self.oracle.ask(now.w, self.answers, turn, shards, self.threads)
         now.n_oracle_calls += last - first
 
@@ -312,7 +312,7 @@ class NSlackRun(OracleRun[NSlackState]):
             return 0, most
         found = self.oracle.rows(self.answers, chosen)
         planes = now.planes
-        if planes.filled[0] + len(found.entry) > len(planes.entry):
+        if planes.filled[0, 0] + len(found.entry) > len(planes.entry):
             planes = planes.with_room(_ROOM, len(found.entry))
         crowded = chosen[planes.n_planes[chosen] == planes.capacity[chosen]]
         now.planes = planes.with_capacity(crowded) if len(crowded) else planes
@@ -484,7 +484,7 @@ def append(planes: Any, chosen: Any, found: Any, now: int, dense: Any, gram: Any
     """Add planes, one for each example chosen; there is room."""
     for k in range(len(chosen)):
         m = chosen[k]
-        n, ell = copy_plane(found, k, planes.entry, planes.value, planes.filled[0])
+        n, ell = copy_plane(found, k, planes.entry, planes.value, planes.filled[0, 0])
         slot = planes.n_planes[m]
         put_plane(planes, 0, m, slot, ell, n)
         planes.used[planes.first[m] + slot] = now

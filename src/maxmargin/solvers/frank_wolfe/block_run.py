@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from maxmargin import jit
 from maxmargin.errors import OptionError
-from maxmargin.parallel.threads import Stopped, map_shards, pause
+from maxmargin.parallel.threads import Stopped, map_rows, map_shards, pause
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.statistics import row_grams
+from maxmargin.solvers.core.dual_run import Weights
 from maxmargin.solvers.core.proximal import ProximalRun, ProximalState, between
 from maxmargin.solvers.core.sampling import draw_examples, near_each_other
 from maxmargin.solvers.frank_wolfe.visits import N_ORACLE, Rules
@@ -32,6 +33,8 @@ from maxmargin.solvers.planes.arena import (
     STEPS,
 )
 
+#: Checks of which one makes the weights afresh.
+_AFRESH = 16
 #: Passes between two moves of the proximal term's centre.
 _CENTRE_PASSES = 2
 #: Operations between two questions whether to stop; batches of a pass, at most, for an engine outside the compiled loop: each
@@ -139,8 +142,8 @@ class BlockRun(ProximalRun[B]):
         """Whatever else a run needs before its first pass."""
 
     @abstractmethod
-    def dual_point(self, now: B) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """The linear part of f at the blocks, and their weights w(alpha)."""
+    def dual_point(self, now: B, afresh: bool = True) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """The linear part of f at the blocks, and their weights w(alpha): made afresh, or as the running sums have them."""
 
     # -------------------------------------------------------------------------------------------- one pass
 
@@ -218,12 +221,12 @@ class BlockRun(ProximalRun[B]):
         """Ask the oracle about every example at the same weights: the mean of the gaps is the gap, and all planes are kept."""
         clock = jit.clock()
         self.step_lam, self.oracle.in_earnest = now.step_lam, now.in_earnest
-        linear, r_v, r_f = self.dual_point(now)
+        afresh = off_schedule or len(now.history.get("gap", [])) % _AFRESH == 0
+        linear, r_v, r_f = self.dual_point(now, afresh)
         self.raise_dual(now, linear, r_v, r_f)
-        # Made afresh, which ends the drift of running sums.
-        share = self.lam / self.step_lam
-        for w, r, centre in ((now.w_v, r_v, now.centre_v), (now.w_f, r_f, now.centre_f)):
-            between(centre, r, share, w)
+        if afresh:
+            # This ends the drift of running sums.
+            self.mix(between, (now.centre_v, now.centre_f), (r_v, r_f), (now.w_v, now.w_f))
         # What the oracle finds here the passes go on with, so it counts as theirs.
         asking = jit.clock()
         bounds = self.refresh_gaps(now, np.arange(self.problem.n_examples))
@@ -231,7 +234,7 @@ class BlockRun(ProximalRun[B]):
         now.seconds += asking
         best = now.w_v, now.w_f
         # A block's gap is its hinge minus the mean slope of its planes, and those add up to this.
-        slopes = linear - self.lam * self.problem.inner(best, (r_v, r_f))
+        slopes = linear - self.lam * self.inner(best, (r_v, r_f))
         primal = self.regulariser(*best) + slopes + self.mean(now.gaps)
         left_open = 0.0
         if bounds is not None:
@@ -249,6 +252,17 @@ class BlockRun(ProximalRun[B]):
             now.in_earnest = now.in_earnest or left_open > _LEFT_OPEN[0] * now.gap
         now.monitor_seconds += jit.clock() - clock - asking
         now.write_line(block_gap=self.mean(now.gaps), left_open=left_open, **self.line(now))
+
+    def mix(self, kernel: Any, centre: Weights, given: Weights, out: Weights) -> None:
+        """Find w, which is `between` the centre and w(alpha), or w(alpha), which is `apart` from it."""
+        share = self.lam / self.step_lam
+        for side in zip(centre, given, out, strict=True):
+
+            def go(begin: int, end: int, side: Any = side) -> None:
+                one, other, to = (array[begin:end] for array in side)
+                kernel(one, other, share, to)
+
+            map_rows(go, side[0].shape, self.threads)
 
     def stalled(self, now: B) -> bool:
         """Whether the gap has stopped shrinking, or shrinks slowly and is what the oracle leaves open by its best."""
@@ -308,7 +322,7 @@ class BlockRun(ProximalRun[B]):
 
     def weights(self, now: B) -> NDArray[np.float64]:
         """The flat weights of the best primal value."""
-        return self.problem.flat_weights(now.best_v, now.best_f)
+        return self.problem.flat_weights(now.best_v, now.best_f, self.threads)
 
     def options(self, now: B) -> dict[str, Any]:
         """The oracle, and why it was chosen."""

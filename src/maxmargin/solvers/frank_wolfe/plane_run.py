@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from maxmargin import jit
 from maxmargin.parallel.lines import LINE, zeros_in_lines
 from maxmargin.parallel.threads import Stopped
-from maxmargin.parallel.turns import CLOSED, HELPER, LEADER, new_role, take_turns, turn_counters
+from maxmargin.parallel.turns import CLOSED, FREE, SLOTS, has_written, new_role, take_turns, turn_counters
 from maxmargin.problems.statistics import statistics_sizes
-from maxmargin.solvers.core.batches import Helpers, batch_size, in_batches
+from maxmargin.solvers.core.batches import Helpers, batch_size, in_batches, overlap_share
+from maxmargin.solvers.core.proximal import apart
 from maxmargin.solvers.frank_wolfe.block_run import BlockRun, BlockState
 from maxmargin.solvers.frank_wolfe.cached_visits import DenseRows, dense_rows, visit_cached
 from maxmargin.solvers.frank_wolfe.visits import (
-    AT,
     FULL,
     N_CACHED,
     N_CROWDED,
@@ -38,6 +38,7 @@ from maxmargin.solvers.planes.arena import (
     CACHED_PASSES,
     FLOOR,
     Arena,
+    linear_of_planes,
     weights_of_planes,
 )
 
@@ -117,9 +118,14 @@ class PlaneRun(BlockRun[PlaneState]):
             now.step_lam = self.lam * min(max(1.0, condition**_EXPONENT), strongest)
         now.seconds += jit.clock() - clock
 
-    def dual_point(self, now: PlaneState) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+    def dual_point(self, now: PlaneState, afresh: bool = True) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """The linear part of f at the planes' masses, and their weights."""
         r_v, r_f = self.dual_weights
+        if not afresh:
+            self.mix(apart, (now.centre_v, now.centre_f), (now.w_v, now.w_f), (r_v, r_f))
+            total = linear_of_planes(now.store, self.problem.arrays.weight)
+            return float(total) / self.problem.n_examples, r_v, r_f
+        self.helpers.outdate()
         total = weights_of_planes(self.problem.batch, now.store, 1.0 / (self.lam * self.problem.n_examples), r_v, r_f)
         return float(total) / self.problem.n_examples, r_v, r_f
 
@@ -130,13 +136,8 @@ class PlaneRun(BlockRun[PlaneState]):
 
     def move_centre(self, now: PlaneState) -> None:
         """Nesterov's step, which the weights follow."""
-        self.helpers.current = False
+        self.helpers.outdate()
         super().move_centre(now)
-
-    def check(self, now: PlaneState, off_schedule: bool = False) -> None:
-        """Bounds, and weights that are made afresh."""
-        self.helpers.current = False
-        super().check(now, off_schedule)
 
     def visits(self, now: PlaneState, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
         """A pass that may ask the oracle, and cached passes for as long as they gain more for their cost."""
@@ -194,38 +195,55 @@ class PlaneRun(BlockRun[PlaneState]):
         visit, left = Visit(order, now.n_passes, now.gaps, counts), np.empty(len(order), np.bool_)
         gain = float(visit_cached(self.problem.batch, self.rows, b_v, b_f, now.store, self.work, rules, visit, left))
         now.w_v[:], now.w_f[:] = b_v.T, b_f.T
-        self.helpers.current = False
+        self.helpers.outdate()
         return gain, left
 
     def visit_with(
         self, oracle: Any, now: PlaneState, order: NDArray[np.int64], rules: Rules, counts: NDArray[np.int64]
     ) -> float:
         """Visit these examples with an oracle, in batches that threads share; planes get more room when they need it."""
-        walk, segments, weights = self.new_walk(now, order, rules), len(now.store.filled), (now.w_v, now.w_f)
-        n = 0 if len(walk.parts) == 1 else self.helpers.with_weights(*weights) if rules.steps > 0 else self.threads - 1
-        helpers = [
-            (room, self.helpers.weights[k] if rules.steps > 0 else weights)
-            for k, room in enumerate(self.helpers.take(n))
-        ]
+        walk, weights, steps = self.new_walk(now, order, rules), (now.w_v, now.w_f), rules.steps > 0
+        n_parts, first = len(walk.at), 0
+        n = 0 if n_parts == 1 else self.helpers.count(*weights if steps else ())
+        rooms, copies = self.helpers.take(n), self.helpers.with_weights(n, *weights) if steps else [weights] * n
         while True:
-            store, found = now.store, [CLOSED]
+            store, found = self.with_room(now, walk), [CLOSED]
+            walk = walk._replace(counters=turn_counters(n, first, n_parts))
+            roles = [new_role(k, first) for k in range(n + 1)]
 
-            def visit(work: Work, w: Any, role: Any, found: list[int], store: Arena = store, walk: Walk = walk) -> bool:
+            def visit(
+                work: Work, w: Any, role: Any, found: list[int], store: Arena = store, walk: Walk = walk
+            ) -> bool:
                 found[0] = visit_batches(self.problem.batch, *w, oracle, self.grams, store, work, rules, walk, role)
                 return found[0] in (CLOSED, FULL)
 
+            helpers = zip(rooms, copies, roles[1:], strict=False)
             take_turns(
                 walk.counters,
-                partial(visit, self.work, weights, new_role(LEADER), found),
-                [partial(visit, *one, new_role(HELPER), [CLOSED]) for one in helpers],
+                partial(visit, self.work, weights, roles[0], found),
+                [partial(visit, *one, [CLOSED]) for one in helpers],
+                n_parts,
             )
+            counts += sum(role[FREE:] for role in roles)
+            if steps:
+                self.helpers.note([has_written(walk.counters, role, n_parts) for role in roles[1:]])
+                if not all(self.helpers.current[:n]):
+                    # Their weights are not up to date.
+                    n = 0
             if found[0] == CLOSED:
-                break
+                return float(walk.total[0])
+            first = int(walk.next[0])
+
+    def with_room(self, now: PlaneState, walk: Walk) -> Arena:
+        """The planes, with room in each segment for what the next parts may find."""
+        store, segments = now.store, len(now.store.filled)
+        # Steps are made in batches, two of which may be under way; without, a part stops where its segment is full.
+        examples = 2 * -(-int(np.diff(walk.starts).max(initial=0)) // len(walk.at)) if len(walk.move) else 1
+        room = 2 * self.half * examples
+        if (store.filled[:, 0] + room > store.segment[1:]).any():
             shards = np.linspace(0, self.problem.n_examples, segments + 1).astype(int).tolist()
-            now.store = store.with_room(_ROOM // segments, 2 * self.half, list(pairwise(shards)))
-            walk = walk._replace(counters=turn_counters())
-        counts += walk.parts[:, :AT].sum(axis=0)
-        return float(walk.total[0])
+            now.store = store.with_room(_ROOM // segments, room, list(pairwise(shards)))
+        return now.store
 
     @cached_property
     def helpers(self) -> Helpers[Work]:
@@ -243,14 +261,14 @@ class PlaneRun(BlockRun[PlaneState]):
             places = places[np.lexsort((-np.diff(self.problem.example_variables)[order[places]], batch))]
         else:
             places, starts = np.arange(n), np.minimum(np.arange(-(-n // size) + 1) * size, n)
-        parts = zeros_in_lines((max(1, min(size, len(now.store.filled))), LINE), np.int64)
-        parts[:, AT] = starts[:2][-1] * np.arange(len(parts)) // len(parts)
-        together, coordinates = size if steps else 0, 2 * self.half
-        listed = together, coordinates if self.few else 0
+        n_parts = max(1, min(size, len(now.store.filled)))
+        results, coordinates = SLOTS * size if steps else 0, 2 * self.half
+        listed, move = (results, coordinates if self.few else 0), zeros_in_lines((results, LINE))
         return Walk(
-            order[places], places, starts, now.gaps, now.n_passes, self.few, np.zeros((together, now.store.most)),
-            zeros_in_lines((together, LINE)), np.empty((together, coordinates)), np.empty(listed, np.int64),
-            np.empty(listed, np.int32), now.overlap, np.zeros(2, np.int64), parts, np.zeros(1), turn_counters(),
+            order[places], places, starts, now.gaps, now.n_passes, self.few, overlap_share(now.overlap),
+            np.zeros((results, now.store.most)), move, move.view(np.int64), np.empty((results, coordinates)),
+            np.empty(listed, np.int64), np.empty(listed, np.int32), now.overlap,
+            starts[:2][-1] * np.arange(n_parts) // n_parts, np.zeros(1), np.zeros(1, np.int64), turn_counters(),
         )  # fmt: skip
 
     @cached_property

@@ -153,7 +153,7 @@ class PythonRun(OracleRun[PythonState]):
                 gain += self.visit(now, piece, rules)
             if stop():
                 break
-        entries = float(now.store.filled[0]) / self.oracle.n_examples
+        entries = float(now.store.filled[0, 0]) / self.oracle.n_examples
         return gain, len(order) * (1.0 + entries) + (now.n_oracle_calls - calls) * _CALL
 
     def acceptance(self, now: PythonState) -> tuple[float, float]:
@@ -179,7 +179,7 @@ class PythonRun(OracleRun[PythonState]):
         if ask:
             psi, ell = self.planes(now, order)
             given = Given(psi.indptr.astype(np.int64), psi.indices.astype(np.int32), psi.data, ell)
-            if now.store.filled[0] + psi.nnz > len(now.store.entry):
+            if now.store.filled[0, 0] + psi.nnz > len(now.store.entry):
                 now.store = now.store.with_room(_ROOM, psi.nnz)
         gain, missed = visit_planes(
             now.w,
@@ -253,7 +253,7 @@ def visit_planes(w: Any, store: Any, weight: Any, given: Any, dense: Any, rules:
         kappa = rules.scale * weight[m]
         mean, top = plane_slopes(store, m, w, v)
         if rules.ask:
-            begin = filled[0]
+            begin = filled[0, 0]
             n, ell = copy_plane(given, k, index, value, begin)
             slope, terms = ell, 1.0 + abs(ell)
             for e in range(begin, begin + n):

@@ -10,19 +10,19 @@ One visit of example m:
 4. Improve the block over its planes (`improve_block`), and write the change of w once.
 
 The examples of a *batch* are visited at the same weights, in threads: planes, their inner products, masses and gaps are each
-example's own, and what is found goes into segments of the arena that belong to parts of the batch. The moves of all are written
-when the last one is found. Moves that are found side by side may add up to too much: with d_m the change of w that example m
-makes for itself, and N examples in a batch,
+example's own, and what is found goes into segments of the arena that belong to parts of the batch. Every thread writes the moves of
+all into weights of its own (core/batches.py), example after example, before it visits one of the next batch (parallel/turns.py).
+Moves that are found side by side may add up to too much: with d_m the change of w that example m makes for itself, and N examples
+in a batch,
 
     f gains  sum_m [ slope_m - curvature_m / 2 ] - lam M sum_{m < k} d_m . d_k,        curvature_m = lam M |d_m|^2
 
 so that a block is improved as if its curvature were 1 + (N - 1) `overlap` times what it is, where the overlap is the mean of
 d_m . d_k by that of |d_m|^2. It is measured as the run goes: of every few batches, the slopes of one example are read once
-more, after the moves of all. A batch of one has no overlap, and its steps are exact; of larger ones f could fall, though hardly
-for long, and the bounds of a check are of the blocks as they are. Weights change fast in the first passes, so batches are small
-then. They depend on the problem and the number of the pass alone, and so do the bits of a run, whatever the number of threads.
-
-Every thread writes the moves of all into weights of its own (core/batches.py).
+more, after the moves of all; the next walk goes by it. A batch of one has no overlap, and its steps are exact; of larger ones f
+could fall, though hardly for long, and the bounds of a check are of the blocks as they are. Weights change fast in the first
+passes, so batches are small then. They depend on the problem and the number of the pass alone, and so do the bits of a run,
+whatever the number of threads.
 
 Slopes and changes of w are about the coordinates that stand in an example's planes. Where those are a small part of all (`few`),
 as in chains with many states, the weights of those alone are written, and read where the oracle is not asked: for words of 8
@@ -30,7 +30,7 @@ letters, 128 pixels and 26 classes that takes two thirds of the time of a visit 
 sentences of 25 words.
 
 The oracle is an argument (oracles/compiled.py), and Numba compiles `visit_batches` once for each type of it. The kernel of the
-leader returns before the end if a segment of the arena is full.
+leader returns before the end if a segment of the arena is full, or may be after the next batches.
 """
 
 from __future__ import annotations
@@ -41,23 +41,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.jit import Struct, inner, kernel, unowned
+from maxmargin.parallel.lines import LINE
 from maxmargin.parallel.turns import (
+    BATCH,
     CLOSED,
-    FOLLOW,
+    FREE,
     LEAD,
-    LEADER,
+    NUMBER,
     PART,
-    announce,
+    PLACE,
+    SLOTS,
+    WAITING,
+    WRITE,
+    ask_for_pause,
     close_turns,
+    end_batch,
     end_part,
-    follow,
+    is_ready,
+    make_ready,
     next_task,
-    open_turn,
-    turns_began,
+    open_batches,
+    parts_are_done,
+    pause_is_asked,
 )
 from maxmargin.problems.features import add_to_block, row_times_block, row_times_four
 from maxmargin.problems.statistics import add_example, project_example
-from maxmargin.solvers.core.batches import note_overlap, part_start, stiffness
+from maxmargin.solvers.core.batches import note_overlap, part_start
 from maxmargin.solvers.oracles.compiled import find_plane, gram_times_plane
 from maxmargin.solvers.oracles.plane_search import group_of
 from maxmargin.solvers.planes.arena import (
@@ -114,30 +123,30 @@ class Walk(Struct):
     clock: int
     #: Whether planes have a small part of the coordinates.
     few: bool
-    #: (examples of a batch, planes): the masses that move.
+    #: What the moves of two examples have in common, of the curvature along one.
+    overlap: float
+    #: (results, planes), where the SLOTS slots have as many results as the largest batch has examples: the masses that move.
     moved: NDArray[np.float64]
-    #: (examples of a batch, LINE): what they gain, the slope and curvature along them, and how many entries of the weights'
-    #: change they make; a line of the cache for each.
+    #: (results, LINE): what they gain, the slope and curvature along them, and how many entries of the weights' change they make; a
+    #: line of the cache for each. `ready` is the same memory, and says at the end of a line whose batch the result is.
     move: NDArray[np.float64]
-    #: (examples of a batch, coordinates): the change of the weights, as the example's statistics; or, where those are `few`, as
-    #: entries: a feature row, -1 - row if it is one of factors, a block and what is added.
+    ready: NDArray[np.int64]
+    #: (results, coordinates): the change of the weights, as the example's statistics; or, where those are `few`, as entries: a
+    #: feature row, -1 - row if it is one of factors, a block and what is added.
     change: NDArray[np.float64]
     row: NDArray[np.int64]
     block: NDArray[np.int32]
     #: (2,): curvature between the moves of two examples of a batch, and along the move of one; sums that forget.
-    overlap: NDArray[np.float64]
-    #: (2,): the batch, and whether its moves are being written.
-    now: NDArray[np.int64]
-    #: (parts, LINE): `counts` of each part of the batches, and where it goes on.
-    parts: NDArray[np.int64]
-    #: (1,): the gain of all.
+    measured: NDArray[np.float64]
+    #: (parts,): where each part of a walk without steps goes on.
+    at: NDArray[np.int64]
+    #: (1,): the gain of all; (1,): the batch that comes next.
     total: NDArray[np.float64]
+    next: NDArray[np.int64]
     counters: NDArray[np.int64]
 
 
-# Places of `now`; of `parts`, after the counts; of `move`.
-_BATCH, _WRITES = range(2)
-AT = 3
+# Places of `move`.
 _GAIN, _SLOPE, _BEND, _ENTRIES = range(4)
 #: What a call of `visit_batches` ends with if a segment of the arena is full.
 FULL = -1
@@ -154,62 +163,60 @@ def visit_batches(
 ) -> int:
     """Visit the examples of a walk, as the leader or as a helper; returns CLOSED, FULL, or WAITING for others.
 
-    Every thread has weights of its own, which are the same.
+    Every thread has weights of its own, which are the same; where no steps are made, they may be shared. The free places of a
+    role have its `counts`.
     """
-    counters, now, n_parts, n = walk.counters, walk.now, len(walk.parts), 2 * batch.factors.at
-    v, notes = np.empty(most_planes(store)), np.full((4, n + 1), -1)
+    counters, n_parts, n_batches, leads = walk.counters, len(walk.at), len(walk.starts) - 1, role[NUMBER] == 0
+    v, notes = np.empty(most_planes(store)), np.full((4, 2 * batch.factors.at + 1), -1)
     w_v, w_f = unowned(w_v), unowned(w_f)
-    if role[0] == LEADER and now[_BATCH] == len(walk.starts) - 1:
-        close_turns(counters)
-        return CLOSED
     while True:
-        task, part = next_task(counters, role, n_parts)
+        task, number = next_task(counters, role, n_parts)
         if task == PART:
-            _visit_part(batch, w_v, w_f, oracle, grams, store, work, rules, walk, part, notes, v)
-            end_part(counters)
-        elif task == FOLLOW:
-            _write(batch, w_v, w_f, rules, walk)
-            follow(counters, role)
+            _visit_part(batch, w_v, w_f, oracle, grams, store, work, rules, walk, role, number, notes, v)
+            end_part(counters, role)
+        elif task == WRITE:
+            if rules.steps > 0:
+                if not _write(batch, w_v, w_f, rules, walk, role):
+                    return WAITING
+                if leads:
+                    _end_batch(batch, w_v, w_f, store, work, walk, number, notes, v)
+            elif leads:
+                if not parts_are_done(counters, role, n_parts):
+                    return WAITING
+                for part in range(n_parts):
+                    if walk.at[part] < part_start(walk.starts, number, part + 1, n_parts):
+                        close_turns(counters)
+                        return FULL
+            end_batch(counters, role)
+            if leads:
+                open_batches(counters, role, n_parts, n_batches)
         elif task == LEAD:
-            b = now[_BATCH]
-            if turns_began(counters):
-                if not now[_WRITES]:
-                    for p in range(n_parts):
-                        if walk.parts[p, AT] < part_start(walk.starts, b, p + 1, n_parts):
-                            close_turns(counters)
-                            return FULL
-                    if rules.steps > 0:
-                        now[_WRITES] = 1
-                        announce(counters)
-                        _write(batch, w_v, w_f, rules, walk)
-                        continue
-                else:
-                    now[_WRITES] = 0
-                    _end_batch(batch, w_v, w_f, store, work, walk, notes, v)
-                b += 1
-                now[_BATCH] = b
-                if b == len(walk.starts) - 1:
-                    close_turns(counters)
-                    return CLOSED
-                for p in range(n_parts):
-                    walk.parts[p, AT] = part_start(walk.starts, b, p, n_parts)
-            open_turn(counters, n_parts)
+            walk.next[0] = number
+            if number < n_batches and not pause_is_asked(counters):
+                open_batches(counters, role, n_parts, n_batches)
+                continue
+            close_turns(counters)
+            return CLOSED if number == n_batches else FULL
         else:
             return int(task)
 
 
 @inner
 def _visit_part(
-    batch: Any, w_v: Any, w_f: Any, oracle: Any, grams: Any, store: Any, work: Any, rules: Any, walk: Any, part: int,
-    notes: Any, v: Any,
+    batch: Any, w_v: Any, w_f: Any, oracle: Any, grams: Any, store: Any, work: Any, rules: Any, walk: Any, role: Any,
+    number: int, notes: Any, v: Any,
 ) -> None:  # fmt: skip
-    """Visit the examples of a part; it stops where its segment of the arena is full."""
-    order, gaps, counts, z = walk.order, walk.gaps, walk.parts[part], work.z
-    k = counts[AT]
-    filled, segment, index, value, b = store.filled, store.segment, store.entry, store.value, walk.now[_BATCH]
+    """Visit the examples of a part; without steps, it stops where its segment of the arena is full."""
+    order, starts, gaps, z, n_parts = walk.order, walk.starts, walk.gaps, work.z, len(walk.at)
+    b, part = number // n_parts, number % n_parts
+    filled, segment, index, value = store.filled, store.segment, store.entry, store.value
     # Small batches have fewer parts than there are segments, and take them in turn.
-    end, here = part_start(walk.starts, b, part + 1, len(walk.parts)), (b * len(walk.parts) + part) % len(filled)
-    stiff = stiffness(walk.overlap, walk.starts[b + 1] - walk.starts[b])
+    k, end, here = part_start(starts, b, part, n_parts), part_start(starts, b, part + 1, n_parts), number % len(filled)
+    steps, stiff = rules.steps > 0, 1.0 + (starts[b + 1] - starts[b] - 1) * walk.overlap
+    first = starts[b] - b % SLOTS * (len(walk.move) // SLOTS)
+    if not steps:
+        k = walk.at[part]
+    n_examples = end - k
     while k < end:
         m = order[k]
         if walk.few and not rules.ask:
@@ -219,9 +226,9 @@ def _visit_part(
         mean, top = plane_slopes(store, m, z, v)
         enough = max(rules.accept * gaps[m], rules.floor)
         if not rules.ask or (top - mean >= enough and top > mean):
-            counts[N_CACHED] += 1
+            role[FREE + N_CACHED] += 1
         else:
-            begin = filled[here]
+            begin = filled[here, 0]
             # A plane has at most an entry for each coordinate.
             if begin + len(z) > segment[here + 1]:
                 break
@@ -229,22 +236,27 @@ def _visit_part(
             slope = ell
             for e in range(begin, begin + n):
                 slope -= value[e] * z[index[e]]
-            counts[N_ORACLE] += 1
+            role[FREE + N_ORACLE] += 1
             gaps[m] = max(slope, top) - mean
             # What is no better than a plane at hand is that plane, but for rounding.
             if slope > top + 1e-12 * (1.0 + abs(top)):
                 slot = free_slot(store, m)
                 if slot < 0:
-                    counts[N_CROWDED] += 1
+                    role[FREE + N_CROWDED] += 1
                 else:
                     gram_times_plane(batch, grams, work, m, index, value, begin, begin + n)
                     put_plane(store, here, m, slot, ell, n)
                     add_products(store, m, slot, work.u)
                     v[slot] = top = slope
-        if rules.steps > 0:
-            _step(batch, store, work, rules, walk, k - walk.starts[b], m, stiff, mean, top, v)
+        if steps:
+            _step(batch, store, work, rules, walk, k - first, m, stiff, mean, top, v)
+            if k + 1 == end and filled[here, 0] + 2 * n_examples * len(z) > segment[here + 1]:
+                # After the part of the next batch there may be no room, and that batch may have begun.
+                ask_for_pause(walk.counters)
+            make_ready(walk.ready, (k - first) * LINE + LINE - 1, b)
         k += 1
-    counts[AT] = k
+    if not steps:
+        walk.at[part] = k
 
 
 @inner
@@ -281,12 +293,15 @@ def _step(
 
 
 @inner
-def _write(batch: Any, w_v: Any, w_f: Any, rules: Any, walk: Any) -> None:
-    """Write the moves of a batch into a thread's weights."""
-    v_side, f_side, b = batch.variables, batch.factors, walk.now[_BATCH]
-    first = walk.starts[b]
-    for k in range(first, walk.starts[b + 1]):
-        place, m = k - first, walk.order[k]
+def _write(batch: Any, w_v: Any, w_f: Any, rules: Any, walk: Any, role: Any) -> bool:
+    """Write the moves of a thread's batch into its weights; whether all were ready."""
+    v_side, f_side, b = batch.variables, batch.factors, role[BATCH]
+    first = b % SLOTS * (len(walk.move) // SLOTS)
+    for k in range(role[PLACE], walk.starts[b + 1] - walk.starts[b]):
+        place, m = first + k, walk.order[walk.starts[b] + k]
+        if not is_ready(walk.ready, place * LINE + LINE - 1, b):
+            role[PLACE] = k
+            return False
         if not walk.move[place, _GAIN] > 0.0:
             continue
         change = walk.change[place]
@@ -299,29 +314,35 @@ def _write(batch: Any, w_v: Any, w_f: Any, rules: Any, walk: Any) -> None:
                 add_to_block(v_side.features, rows[e], w_v, blocks[e], change[e])
             else:
                 add_to_block(f_side.features, -1 - rows[e], w_f, blocks[e], change[e])
+    return True
 
 
 @inner
-def _end_batch(batch: Any, w_v: Any, w_f: Any, store: Any, work: Any, walk: Any, notes: Any, v: Any) -> None:
+def _end_batch(
+    batch: Any, w_v: Any, w_f: Any, store: Any, work: Any, walk: Any, b: int, notes: Any, v: Any
+) -> None:
     """Add up what a batch gained; of some, see how far the slope of one example along its move was changed by the others'."""
-    b = walk.now[_BATCH]
-    first, size = walk.starts[b], walk.starts[b + 1] - walk.starts[b]
-    for k in range(size):
+    begin, size, first = walk.starts[b], walk.starts[b + 1] - walk.starts[b], b % SLOTS * (len(walk.move) // SLOTS)
+    for k in range(first, first + size):
         walk.total[0] += walk.move[k, _GAIN]
     place = b // _MEASURE % size
-    if size == 1 or b % _MEASURE > 0 or walk.move[place, _GAIN] <= 0.0:
+    if size == 1 or b % _MEASURE > 0 or walk.move[first + place, _GAIN] <= 0.0:
         return
-    m = walk.order[first + place]
+    m = walk.order[begin + place]
+    for k in range(begin + size, walk.starts[min(b + 2, len(walk.starts) - 1)]):
+        # Another thread may have begun with the next batch.
+        if walk.order[k] == m:
+            return
     if walk.few:
         _project_few(batch, w_v, w_f, store, m, work.z, notes)
     else:
         project_example(batch, m, w_v, w_f, work.z)
     plane_slopes(store, m, work.z, v)
-    after = 0.0
+    after, move = 0.0, walk.move[first + place]
     for a in range(store.n_planes[m]):
-        after += walk.moved[place, a] * v[a]
+        after += walk.moved[first + place, a] * v[a]
     weight = batch.graphs.weight[m]
-    note_overlap(walk.overlap, size, weight * (walk.move[place, _SLOPE] - after), weight * walk.move[place, _BEND])
+    note_overlap(walk.measured, size, weight * (move[_SLOPE] - after), weight * move[_BEND])
 
 
 @inner

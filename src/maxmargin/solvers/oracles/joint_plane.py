@@ -297,7 +297,7 @@ class GraphJointOracle(JointOracle):
         n_scores = sum(x.shape[0] * one.shape[1] for x, one in zip(features, w, strict=True))
         # Of rows on disk none is made.
         scored = not getattr(features[0], "on_disk", False) and n_scores <= _MANY * int(
-            cache.filled.sum() - cache.segment[:-1].sum()
+            cache.filled[:, 0].sum() - cache.segment[:-1].sum()
         )
         if scored:
             w = features[0].matrix() @ w[0], features[1].matrix() @ w[1]

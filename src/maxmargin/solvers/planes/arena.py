@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from maxmargin import scratch
 from maxmargin.jit import Struct, inner, kernel
+from maxmargin.parallel.lines import LINE, zeros_in_lines
 from maxmargin.problems.statistics import add_example
 
 #: Share of the last gap, and of the mean gap, at which a cached plane is good enough.
@@ -59,8 +60,8 @@ class Arena(Struct):
     #: psi_a . psi_b, square after square; empty where they are not kept.
     products: NDArray[np.float64]
     taken: NDArray[np.int64]
-    #: Coordinate and value of each entry; (S + 1,) and (S,): where the segments begin, how far they are filled, dropped planes
-    #: included.
+    #: Coordinate and value of each entry; (S + 1,): where the segments begin; (S, LINE): how far they are filled, dropped planes
+    #: included, at the beginning of a line of the cache for each, since threads fill their own.
     entry: NDArray[np.int32]
     value: NDArray[np.float64]
     segment: NDArray[np.int64]
@@ -77,7 +78,7 @@ class Arena(Struct):
             np.ones(n, np.int32), first, np.full(n, capacity, np.int32), np.arange(n) * (squares // max(n, 1)),
             alpha, scratch.zeros(slots), scratch.zeros(slots, np.int64), scratch.zeros(slots, np.int32),
             scratch.zeros(slots, np.int32), scratch.zeros(squares), np.array([slots, squares, capacity]),
-            scratch.empty(n_shards * room, np.int32), scratch.empty(n_shards * room), segment, segment[:-1].copy(),
+            scratch.empty(n_shards * room, np.int32), scratch.empty(n_shards * room), segment, _in_lines(segment[:-1]),
         )  # fmt: skip
 
     @property
@@ -115,13 +116,13 @@ class Arena(Struct):
         That is half of what was filled, at least `least`, and `more` beside it. `shards` are the examples of each segment.
         """
         shards = [(0, len(self.n_planes))] if shards is None else shards
-        filled, begins = self.filled - self.segment[:-1], np.array([begin for begin, _ in shards])
+        filled, begins = self.filled[:, 0] - self.segment[:-1], np.array([begin for begin, _ in shards])
         live = np.zeros(len(shards), np.int64)
         _count_entries(self, begins, np.array([end for _, end in shards]), live)
         segment = np.concatenate([[0], np.cumsum(live + np.maximum(least, filled // 2) + more)])
         made = self._replace(
             start=scratch.zeros(len(self.start), np.int64), entry=scratch.empty(int(segment[-1]), np.int32),
-            value=scratch.empty(int(segment[-1])), segment=segment, filled=segment[:-1].copy(),
+            value=scratch.empty(int(segment[-1])), segment=segment, filled=_in_lines(segment[:-1]),
         )  # fmt: skip
         for shard, (begin, end) in enumerate(shards):
             _compact(self, made, shard, begin, end)
@@ -149,6 +150,13 @@ class Arena(Struct):
         return made
 
 
+def _in_lines(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers at the beginning of a line of the cache each."""
+    lines = zeros_in_lines((len(values), LINE), np.int64)
+    lines[:, 0] = values
+    return lines
+
+
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
@@ -174,7 +182,7 @@ def _compact(old: Any, new: Any, shard: int, begin: int, end: int) -> None:
             for e in range(start[a], start[a] + size[a]):
                 new_entry[at], new_value[at] = entry[e], value[e]
                 at += 1
-    new.filled[shard] = at
+    new.filled[shard, 0] = at
 
 
 @kernel
@@ -286,10 +294,10 @@ def equal_plane(planes: Any, m: int, ell: float, n: int, index: Any, value: Any)
 @inner
 def put_plane(planes: Any, shard: int, m: int, slot: int, ell: float, n: int) -> None:
     """Make a plane of the n entries after those that a segment has, without mass."""
-    at, begin = planes.first[m] + slot, planes.filled[shard]
+    at, begin = planes.first[m] + slot, planes.filled[shard, 0]
     planes.alpha[at], planes.ell[at], planes.start[at], planes.size[at] = 0.0, ell, begin, n
     planes.n_planes[m] = max(planes.n_planes[m], slot + 1)
-    planes.filled[shard] = begin + n
+    planes.filled[shard, 0] = begin + n
 
 
 @inner
@@ -297,7 +305,7 @@ def keep_plane(planes: Any, shard: int, now: int, m: int, ell: float, n: int, in
     """Keep a plane of n entries, once, in the place of one that may be replaced; returns its slot, -1 if its segment is full."""
     slot = equal_plane(planes, m, ell, n, index, value)
     if slot < 0:
-        begin, entries, values = planes.filled[shard], planes.entry, planes.value
+        begin, entries, values = planes.filled[shard, 0], planes.entry, planes.value
         if begin + n > planes.segment[shard + 1]:
             return -1
         slot = free_slot(planes, m)
@@ -393,6 +401,18 @@ def write_change(batch: Any, planes: Any, m: int, moved: Any, change: Any, kappa
         if moved[a] != 0.0:
             for e in range(start[first + a], start[first + a] + size[first + a]):
                 change[index[e]] = 0.0
+
+
+@kernel
+def linear_of_planes(planes: Any, weight: Any) -> float:
+    """Return sum_m weight_m alpha_m . ell_m."""
+    alpha, ell, total = planes.alpha, planes.ell, 0.0
+    for m in range(len(weight)):
+        linear, first = 0.0, planes.first[m]
+        for a in range(first, first + planes.n_planes[m]):
+            linear += alpha[a] * ell[a]
+        total += weight[m] * linear
+    return total
 
 
 @kernel
