@@ -2,7 +2,7 @@
 and the seconds that it took.
 """
 
-from .atomic import atomic_add, atomic_read, atomic_swap, atomic_write, wait_a_little
+from .atomic import atomic_add, atomic_read, atomic_swap, atomic_write, give_way, wait_a_little
 from .decorators import inner, inner_overload, kernel, reordering
 from .folder import describe_cache
 from .memory import prefetch, unowned
@@ -20,6 +20,7 @@ __all__ = [
     "clock",
     "compile_seconds",
     "describe_cache",
+    "give_way",
     "inner",
     "inner_overload",
     "kernel",

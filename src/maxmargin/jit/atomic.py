@@ -1,12 +1,16 @@
 """Numbers that several kernels change at the same time: an array of int64 that threads share, and what may be done to its entries.
 
-Each call is one step that no other thread sees half done, and memory is in order around it: what a thread wrote before it added
-to a number, another thread that reads the sum sees. `wait_a_little` is for loops that look at such a number again and again.
+Each call is one step that no other thread sees half done, and memory is in order around it: what a thread wrote before it wrote
+or added to a number, another thread that reads the outcome sees. (A thread that writes one number and reads another may read what
+was there before its own write is seen; what adds or swaps waits for that.) `wait_a_little` is for loops that look at such a number
+again and again.
 """
 
 from __future__ import annotations
 
+import os
 import platform
+import time
 from threading import Lock
 from typing import Any
 
@@ -28,7 +32,7 @@ def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 @intrinsic
 def _read(typing_context: Any, array: Any, index: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load_atomic(_place(context, builder, signature, arguments), "seq_cst", 8)
+        return builder.load_atomic(_place(context, builder, signature, arguments), "acquire", 8)
 
     return types.int64(array, types.int64), generate
 
@@ -36,7 +40,7 @@ def _read(typing_context: Any, array: Any, index: Any) -> Any:
 @intrinsic
 def _write(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store_atomic(arguments[2], _place(context, builder, signature, arguments), "seq_cst", 8)
+        builder.store_atomic(arguments[2], _place(context, builder, signature, arguments), "release", 8)
         return context.get_dummy_value()
 
     return types.void(array, types.int64, types.int64), generate
@@ -74,6 +78,20 @@ def _pause(typing_context: Any) -> Any:
     return types.void(), generate
 
 
+@intrinsic
+def _give_way(typing_context: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if os.name == "posix":
+            name = "sched_yield"
+            function = builder.module.globals.get(name)
+            if function is None:
+                function = ir.Function(builder.module, ir.FunctionType(ir.IntType(32), []), name)
+            builder.call(function, [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
 def _plain_read(array: Any, index: int) -> int:
     return int(array[index])
 
@@ -101,6 +119,10 @@ def _plain_pause() -> None:
     pass
 
 
+def _plain_give_way() -> None:
+    time.sleep(0)
+
+
 _PLAIN = getattr(numba.config, "DISABLE_JIT", False)
 #: ``atomic_read(array, index)``, ``atomic_write(array, index, value)``; ``atomic_add(array, index, value)`` returns what was there
 #: before; ``atomic_swap(array, index, expected, value)`` writes the value if it finds what is expected, and says whether it did.
@@ -110,3 +132,5 @@ atomic_add: Any = _plain_add if _PLAIN else _add
 atomic_swap: Any = _plain_swap if _PLAIN else _swap
 #: ``wait_a_little()``: some cycles in which the other thread of a core has it for itself.
 wait_a_little: Any = _plain_pause if _PLAIN else _pause
+#: ``give_way()``: let another thread run on this core, if one waits for it.
+give_way: Any = _plain_give_way if _PLAIN else _give_way

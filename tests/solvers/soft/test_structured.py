@@ -226,6 +226,21 @@ def test_algorithm_1_brackets_the_soft_optimum_and_reaches_it(first):
         assert result.gap <= 0.03 * max(1.0, best), (seed, best, result.summary())
 
 
+@pytest.mark.parametrize("seed", range(30, 40))
+def test_algorithm_1_keeps_the_weights_of_its_marginals(seed):
+    """Whatever stands in the room for one example before: blocks that a factor leaves out are not moved."""
+    problem, C = random_labelled(seed, forbidden=False, overlapping=seed % 2 == 0)
+    run = SoftBCFW.algorithm_1(1.0).make_run(problem, 1.0 / C, 0, 1)
+    now, r_v, r_f = run.begin(None), *problem.working_weights()
+    for _ in range(5):
+        run.room.moved[:] = np.nan
+        run.one_pass(now, lambda: False)
+    rules = BoundRules(1.0 / C, 1.0, True)
+    dual_point(run.batch, now.point, rules, run.room, r_v, r_f, 0, problem.n_examples, *run.structured)
+    np.testing.assert_allclose(now.w_v, r_v, atol=1e-10)
+    np.testing.assert_allclose(now.w_f, r_f, atol=1e-10)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_algorithm_1_is_that_of_a_table_of_the_same_labelings(seed):
     """A count over four labels beside a table of its 16 joint states, with the same draws: the same steps, to rounding.
@@ -244,7 +259,8 @@ def test_algorithm_1_is_that_of_a_table_of_the_same_labelings(seed):
         mu, block = rng.dirichlet([1.0, 1.0], 32).ravel(), rng.integers(8 * 5, size=1)
         for run, now in zip(runs, states, strict=True):
             now.point.mu[:] = mu
-            dual_point(run.batch, now.point, BoundRules(0.1, 0.5, True), run.room, now.w_v, now.w_f, *run.structured)
+            n, rules = run.problem.n_examples, BoundRules(0.1, 0.5, True)
+            dual_point(run.batch, now.point, rules, run.room, now.w_v, now.w_f, 0, n, *run.structured)
             run.draw(now, block)
         np.testing.assert_allclose(states[0].point.mu, states[1].point.mu, atol=1e-11)
         np.testing.assert_allclose(states[0].w_v, states[1].w_v, atol=1e-11)

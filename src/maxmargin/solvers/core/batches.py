@@ -51,10 +51,27 @@ def overlap_share(overlap: NDArray[np.float64]) -> float:
     return float(overlap[0] / overlap[1]) if overlap[1] > 0.0 else _OVERLAP
 
 
+class Attendance:
+    """Whether to count on helpers: those that come late, since the machine has other work, are done without for some walks, ever
+    more of them until they keep up.
+    """
+
+    def __init__(self) -> None:
+        self.strikes = self.walks_off = 0
+
+    def is_due(self) -> bool:
+        """Whether helpers take part in the next walk."""
+        self.walks_off -= 1
+        return self.walks_off < 0
+
+    def note(self, kept_up: bool) -> None:
+        """Take note of a walk that they took part in."""
+        self.strikes = 0 if kept_up else min(self.strikes + 1, _STRIKES)
+        self.walks_off = (1 << self.strikes) - 2 if self.strikes else 0
+
+
 class Helpers(Generic[R]):
     """What threads work with that visit examples beside the one that leads: room, and weights of their own.
-
-    Those that come late, since the machine has other work, are done without for some walks, ever more until they keep up.
 
     Parameters
     ----------
@@ -70,7 +87,7 @@ class Helpers(Generic[R]):
         self.weights: list[Weights] = []
         #: Of each, whether its weights are those of the leader.
         self.current: list[bool] = []
-        self.strikes = self.walks_off = 0
+        self.attendance = Attendance()
 
     def outdate(self) -> None:
         """The leader's weights have changed."""
@@ -78,10 +95,8 @@ class Helpers(Generic[R]):
 
     def count(self, *weights: NDArray[np.float64] | None) -> int:
         """How many there are for a walk, at most, if each has such weights of its own."""
-        if self.walks_off > 0:
-            self.walks_off -= 1
-            return 0
-        return n_copies(self.threads, sum(w.nbytes for w in weights if w is not None))
+        n = n_copies(self.threads, sum(w.nbytes for w in weights if w is not None))
+        return n if n > 0 and self.attendance.is_due() else 0
 
     def take(self, n: int) -> list[R]:
         """Room for n of them, kept from call to call."""
@@ -116,8 +131,7 @@ class Helpers(Generic[R]):
         """Take note of who took part in a walk, and whether they wrote all of its moves."""
         self.current = kept_up + [False] * (len(self.current) - len(kept_up))
         if kept_up:
-            self.strikes = 0 if all(kept_up) else min(self.strikes + 1, _STRIKES)
-            self.walks_off = (1 << self.strikes) - 2 if self.strikes else 0
+            self.attendance.note(all(kept_up))
 
 
 # ------------------------------------------------------------------------------------------------------- kernels

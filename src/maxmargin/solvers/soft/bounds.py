@@ -135,9 +135,12 @@ def _read_messages(g: Any, dual: Any, rules: Any, room: Any, m: int, held: Any) 
 
 @kernel
 def dual_point(
-    batch: Any, dual: Any, rules: Any, room: Any, r_v: Any, r_f: Any, held: Any = None, usable: Any = None
-) -> float:
+    batch: Any, dual: Any, rules: Any, room: Any, r_v: Any, r_f: Any, begin: int, end: int, held: Any = None,
+    usable: Any = None,
+) -> float:  # fmt: skip
     """Mean linear part of the dual (loss, fixed scores, penalty if soft) at mu, repaired unless soft; w(mu) into r_v, r_f.
+
+    Of the examples from `begin` to `end`, of which there are shares of the mean and of w.
 
     With structured factors, and unless soft, mu has to agree with them where `usable` says so (`agreeing`). Where there are no
     factors r_f is None.
@@ -147,7 +150,7 @@ def dual_point(
     if r_f is not None:
         r_f[:] = 0.0
     total = 0.0
-    for m in range(len(weight)):
+    for m in range(begin, end):
         if usable is not None and not usable[m]:
             continue
         feasible, penalty = True, 0.0

@@ -266,7 +266,8 @@ class DLPWRun(DualRun[DLPWState]):
             best = (now.w_v, now.w_f) if last <= average else (now.average_v, now.average_f)
             now.best_v[:], now.best_f[:] = best
         d_v, d_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
-        linear = dual_point(self.batch, now.point, BoundRules(self.lam, 1.0, False), self.room, d_v, d_f)
+        rules = BoundRules(self.lam, 1.0, False)
+        linear = dual_point(self.batch, now.point, rules, self.room, d_v, d_f, 0, self.problem.n_examples)
         self.raise_dual(now, linear, d_v, d_f)
         if not off_schedule:
             if self.solver.step == "adaptive":

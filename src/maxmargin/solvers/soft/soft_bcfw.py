@@ -37,8 +37,10 @@ loose (rho shrinks). Multi-label problems start from a short edgeless run, coupl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,7 @@ from numpy.typing import NDArray
 from maxmargin import jit, scratch
 from maxmargin.errors import OptionError
 from maxmargin.inference.trees import Trees
-from maxmargin.parallel.threads import asked_to_stop, run_shards
+from maxmargin.parallel.threads import asked_to_stop, map_rows, map_shards, run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import joint_states_of
 from maxmargin.solvers.core.proximal import ProximalRun, ProximalState
@@ -58,6 +60,7 @@ from maxmargin.solvers.soft.algorithm_1 import random_blocks
 from maxmargin.solvers.soft.bounds import dual_point, hinges
 from maxmargin.solvers.soft.coupling import can_couple, couple_pairs
 from maxmargin.solvers.soft.messages import has_only_pairs
+from maxmargin.solvers.soft.pair_visits import PairVisits, shares_examples
 from maxmargin.solvers.soft.single import is_single
 from maxmargin.solvers.soft.single_run import SingleRun
 from maxmargin.solvers.soft.state import BoundRules, Dual, Room, Rules
@@ -71,6 +74,10 @@ _BALANCE, _SLACK = 3.0, 3.0
 _RANGE = 300.0
 #: Passes over the variables alone before factors join in.
 _EDGELESS_PASSES = 2
+#: Marginals that are visited between two questions whether to stop.
+_PIECE = 6_000_000
+#: Shards of examples whose w(mu) are made side by side, at most.
+_SHARDS = 8
 #: Pairwise steps on one factor table per visit, at most.
 _TABLE_STEPS = 10
 #: Rounds of descent on the messages at a check.
@@ -217,8 +224,12 @@ class SoftRun(ProximalRun[SoftState]):
         #: What kernels are told of structured factors, which is nothing where there are none.
         self.structured = (self.held,) if len(self.held.factors) else ()
         #: Room for w(mu), kept from check to check: fresh memory costs more than what is written to it.
-        self.dual_weights: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+        self.dual_weights: list[tuple[NDArray[np.float64], NDArray[np.float64]]] | None = None
         self.distinct = distinct_blocks(problem)
+        #: Visits whose threads share an example, where they can.
+        self.pair_visits = None
+        if has_factors and solver.blocks == "examples" and shares_examples(problem):
+            self.pair_visits = PairVisits(problem, threads)
         self.n_blocks = int(problem.example_variables[-1] + problem.example_factors[-1])
         # lam + kappa; Algorithm 1 stays as printed.
         self.step_lam = lam if solver.blocks == "random" else max(lam, self.easy_lam())
@@ -267,7 +278,7 @@ class SoftRun(ProximalRun[SoftState]):
             if isinstance(self.solver.rho, str):
                 now.rho = earlier.rho
             rules = BoundRules(self.lam, now.rho, True)
-            dual_point(self.batch, new, rules, self.room, now.w_v, self.edges(now.w_f), *self.structured)
+            dual_point(self.batch, new, rules, self.room, now.w_v, self.edges(now.w_f), 0, n, *self.structured)
             # The centre at w(mu) leaves the weights where they are.
             now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
             now.last_v[:], now.last_f[:] = now.w_v, now.w_f
@@ -283,11 +294,12 @@ class SoftRun(ProximalRun[SoftState]):
             nobody = self.g._replace(weight=self.g.weight[:0])
             couple_pairs(nobody, now.point, constant, now.w_f, self.step_lam)
             clock = jit.clock()
-            for k in range(_EDGELESS_PASSES):
-                if asked_to_stop():
-                    break
-                order = np.random.default_rng([self.seed, 1, k]).permutation(n)
-                self.visit(now, order, edgeless=True)
+            with self.in_lines(now):
+                for k in range(_EDGELESS_PASSES):
+                    if asked_to_stop():
+                        break
+                    order = np.random.default_rng([self.seed, 1, k]).permutation(n)
+                    self.visit(now, order, edgeless=True)
             couple_pairs(self.g, now.point, constant, now.w_f, self.step_lam)
             now.point.block_gap[:], now.point.disagreement[:] = 1.0, 0.0
             now.seconds += jit.clock() - clock
@@ -306,7 +318,7 @@ class SoftRun(ProximalRun[SoftState]):
         degree = self.g.variables.degree
         n = self.problem.example_variables[-1]
         mean_states = self.problem.example_states[-1] / n
-        return float(0.3 * degree[degree > 0].mean() / self.mean_loss() / mean_states)
+        return float(0.3 * degree[degree > 0].mean() / self.mean_loss / mean_states)
 
     def easy_lam(self) -> float:
         """The regularisation at which R^2 / (lam M loss), the condition of coordinate ascent, is moderate."""
@@ -314,8 +326,9 @@ class SoftRun(ProximalRun[SoftState]):
         sides = [self.batch.variables.features.squared_norms.mean()] if p.variable_features.shape[1] else [0.0]
         if self.has_factors and p.n_factor_blocks:
             sides.append(self.batch.factors.features.squared_norms.mean())
-        return float(max(sides)) / (_CONDITION * p.n_examples * self.mean_loss())
+        return float(max(sides)) / (_CONDITION * p.n_examples * self.mean_loss)
 
+    @cached_property
     def mean_loss(self) -> float:
         """Mean over variables of the largest task loss of a state."""
         return max(float(np.maximum.reduceat(self.g.losses, self.problem.state_starts()).mean()), 1e-12)
@@ -336,11 +349,12 @@ class SoftRun(ProximalRun[SoftState]):
             now.n_oracle_calls += self.n_blocks
         else:
             order = self.draw_examples(now, rng)
-            size = max(1, int(5_000_000 * n / (1 + self.problem.example_tables[-1] + self.problem.example_states[-1])))
-            for first in range(0, len(order), size):
-                self.visit(now, order[first : first + size], edgeless=False)
-                if stop():
-                    break
+            pieces = 1 + int(self.problem.example_tables[-1] + self.problem.example_states[-1]) // _PIECE
+            with self.in_lines(now):
+                for piece in np.array_split(order, min(pieces, n)):
+                    self.visit(now, piece, edgeless=False)
+                    if stop():
+                        break
             now.n_oracle_calls += self.solver.sweeps * self.n_blocks
         now.n_passes += 1
         now.seconds += jit.clock() - clock
@@ -365,7 +379,21 @@ class SoftRun(ProximalRun[SoftState]):
             self.step_lam, now.rho, self.solver.smoothing, 1 if edgeless else self.solver.sweeps, _TABLE_STEPS,
             self.multipliers and not edgeless, edgeless, self.distinct,
         )  # fmt: skip
-        visit_examples(self.batch, now.w_v, self.edges(now.w_f), now.point, order, rules, self.room, *self.structured)
+        if self.pair_visits is not None:
+            self.pair_visits.visit(now, order, rules)
+        else:
+            visit_examples(self.batch, now.w_v, self.edges(now.w_f), now.point, order, rules, self.room, *self.structured)
+
+    @contextmanager
+    def in_lines(self, now: SoftState) -> Iterator[None]:
+        """For the time of some visits, have the weights where these want them."""
+        if self.pair_visits is not None:
+            self.pair_visits.begin_pass(now)
+        try:
+            yield
+        finally:
+            if self.pair_visits is not None:
+                self.pair_visits.end_pass(now)
 
     def balance(self, now: SoftState, repair_cost: float) -> None:
         """Steer rho so that block gap and the cost of disagreement stay in proportion; ever more gently, so that it settles."""
@@ -437,17 +465,36 @@ class SoftRun(ProximalRun[SoftState]):
         """The linear part of f at the current marginals, repaired unless soft, and the weights w(mu) there."""
         # Of a soft run there are two at a time.
         if self.dual_weights is None or self.soft:
-            self.dual_weights = np.empty_like(now.w_v), np.empty_like(now.w_f)
-        r_v, r_f = self.dual_weights
+            self.dual_weights = [(np.empty_like(now.w_v), np.empty_like(now.w_f)) for _ in range(self.n_shards)]
         point = now.point
         further: tuple[Any, ...] = self.structured
         if further and not soft:
             point, usable = point._replace(mu=np.empty_like(point.mu)), np.empty(self.problem.n_examples, np.bool_)
             agreeing(self.g, self.held, now.point, point.mu, usable)
             further = (*further, usable)
-        rules = BoundRules(self.lam, now.rho, soft)
-        linear = dual_point(self.batch, point, rules, self.room, r_v, self.edges(r_f), *further)
-        return linear, r_v, r_f
+        rules, n, parts = BoundRules(self.lam, now.rho, soft), self.problem.n_examples, self.dual_weights
+
+        def of_shard(number: int, _: int) -> float:
+            begin, end = (n * k // len(parts) for k in (number, number + 1))
+            room, (r_v, r_f) = Room.of(self.g.largest), parts[number]
+            return float(dual_point(self.batch, point, rules, room, r_v, self.edges(r_f), begin, end, *further))
+
+        linear = sum(map_shards(of_shard, [(k, k) for k in range(len(parts))], self.threads))
+        for first, *others in zip(*parts, strict=True):
+
+            def add(begin: int, end: int, first: Any = first, others: Any = others) -> None:
+                for other in others:
+                    first[begin:end] += other[begin:end]
+
+            map_rows(add, first.shape, self.threads if others else 1)
+        return linear, *parts[0]
+
+    @cached_property
+    def n_shards(self) -> int:
+        """Shards of examples whose w(mu) are made side by side: as many as are worth the room for it."""
+        p = self.problem
+        marginals = int(p.example_tables[-1] + p.example_states[-1])
+        return min(max(1, marginals // max(1, p.n_weights)), _SHARDS, p.n_examples)
 
     def repair_cost(self, now: SoftState, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> float:
         """What the (proximal) dual loses through the weights when the marginals are made to agree.

@@ -290,11 +290,14 @@ def frank_wolfe_step(
     _read_scores(batch, held, dual, rules, room, m, r, -first, False)
     ascent = structured_max(t, kinds, slots, g.structured, unary, theta, 0, labels, own_room.work, own_room.order)
     structured_statistics(t, kinds, slots, g.structured, labels, d_f, 0)
+    last = first
     for p in range(size):
         if table[tab + p] != 0.0:
             ascent -= theta[p] * table[tab + p]
-        if blocks[begin + p] >= 0:
-            moved[blocks[begin + p] - first] = 0.0
+        last = max(last, blocks[begin + p])
+    # Blocks between those that it has are not moved.
+    for b in range(last - first + 1):
+        moved[b] = 0.0
     for i in range(n_inside):
         if inside[here + i] != 0.0:
             ascent -= unary[i] * inside[here + i]
