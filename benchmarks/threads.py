@@ -104,7 +104,7 @@ def share(problem, C, passes):
 
 
 #: Gaps that runs end at.
-GAPS = {"ocr": 0.04, "conll2000": 0.004, "yeast x 20": 0.005, "rcv1": 0.005, "covtype": 0.01}
+GAPS = {"ocr": 0.04, "conll2000": 0.004, "yeast x 20": 0.005, "rcv1": 0.002, "covtype": 0.01}
 
 
 def main():

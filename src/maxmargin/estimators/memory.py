@@ -28,7 +28,7 @@ _UNITS = {
 }  # fmt: skip
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
 #: Vectors of weights that solvers hold at a time, the result's and the checks' among them.
-_VECTORS = {"lbfgs": 24, "one-slack": 6, "bundle": 8, "subgradient": 5, "perceptron": 5}
+_VECTORS = {"lbfgs": 24, "soft-bcfw": 14, "one-slack": 6, "bundle": 8, "subgradient": 5, "perceptron": 5}
 _USUAL_VECTORS = 10
 #: Planes of all examples that cutting planes hold, and planes of one example whose entries are held, as a rule.
 _CUTS, _PLANES = 30, 4

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 #: Numbers of a line.
 LINE = 8
+#: Processors bring lines in pairs, so that the other one of a pair travels along.
+_PAIR = 2 * LINE
 
 
 def zeros_in_lines(shape: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
-    """Zeros, of 8 bytes each, the first of which is the first of a line."""
+    """Zeros, of 8 bytes each, the first of which is the first of a pair of lines."""
     size = math.prod(shape)
-    whole = np.zeros(size + LINE, dtype)
-    first = -(whole.ctypes.data // 8) % LINE
+    whole = np.zeros(size + _PAIR, dtype)
+    first = -(whole.ctypes.data // 8) % _PAIR
     return whole[first : first + size].reshape(shape)

@@ -11,8 +11,8 @@ for nothing else. The parts do not depend on who does one, nor does the order in
 The *leader* opens the next batch when it begins one; there are SLOTS slots. It waits for no *helper* that is behind, only for one
 that holds a part it needs: a helper that has not written a batch when its slot is needed, that has not begun when the leader's
 patience ends, or that holds a part for long (`take_turns`), is *retired*. It takes no more parts, and its copy is not to be used.
-So on a machine that is busy with something else the leader goes on alone. Whoever finds nothing to do for a tenth of a millisecond
-or so returns from the kernel, to be called again after others had a chance to run.
+So on a machine that is busy with something else the leader goes on alone. Whoever finds nothing to do for some tenths of a
+millisecond returns from the kernel, to be called again after others had a chance to run.
 
 Layout of the counters: parts that were taken, parts that may be taken, parts that are done, all counted over all batches; RUNNING,
 CLOSED or ABORTED; whether someone asked the leader to open no more batches; for each helper, the batches that it has written (-1
@@ -41,18 +41,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import atomic_add, atomic_read, atomic_swap, atomic_write, inner, wait_a_little
+from maxmargin.jit import atomic_add, atomic_read, atomic_swap, atomic_write, give_way, inner, wait_a_little
 from maxmargin.parallel.lines import LINE, zeros_in_lines
 from maxmargin.parallel.threads import in_threads
 
-#: Batches whose results are kept at a time.
-SLOTS = 4
-#: Looks for something to do before a thread gives up for a while, and before the leader does without helpers that have not begun.
-_PATIENCE, _FIRST_PATIENCE = 5_000, 50_000
+#: Batches whose results are kept at a time: so far may a helper be behind.
+SLOTS = 16
+#: Looks for something to do between two at which another thread may have the core; before a thread gives up for a while, some
+#: tenths of a millisecond; and before the leader does without helpers that have not begun.
+_LOOKS, _PATIENCE, _FIRST_PATIENCE = 1_000, 20_000, 50_000
 #: A helper is late when the leader waits for its part for so many seconds, and so many times as long as a batch takes.
 _LATE, _LATE_BATCHES = 1e-3, 2.0
-#: Seconds that a helper sleeps when it has found nothing to do, at first and at most.
-_NAP, _LONGEST_NAP = 5e-5, 2e-3
+#: Seconds that a helper sleeps when it has found nothing to do, at first and at most; those of a call that found something.
+_NAP, _LONGEST_NAP, _AT_WORK = 5e-5, 2e-3, 2e-3
 
 PART, WRITE, LEAD, CLOSED, WAITING = range(5)
 #: Places of a role; the rest of its line is free.
@@ -85,11 +86,12 @@ def take_turns(
     failed: list[bool] = []
 
     def help_out(helper: Callable[[], bool]) -> None:
-        nap = _NAP
+        nap, since = _NAP, time.perf_counter()
         try:
             while not helper():
+                nap = _NAP if time.perf_counter() - since > _AT_WORK else min(2.0 * nap, _LONGEST_NAP)
                 time.sleep(nap)
-                nap = min(2.0 * nap, _LONGEST_NAP)
+                since = time.perf_counter()
         except BaseException:
             failed.append(True)
             raise
@@ -180,7 +182,7 @@ def next_task(counters: Any, role: Any, n_parts: int) -> tuple[int, int]:
         if role[_IDLE] > _PATIENCE:
             role[_IDLE] = 0
             return WAITING, 0
-        wait_a_little()
+        _wait(role[_IDLE])
 
 
 @inner
@@ -221,14 +223,23 @@ def is_ready(flags: Any, at: int, b: int) -> bool:
         looks += 1
         if looks > _PATIENCE:
             return False
-        wait_a_little()
+        _wait(looks)
     return True
+
+
+@inner
+def _wait(looks: int) -> None:
+    """Wait a little before the next look."""
+    if looks % _LOOKS == 0:
+        give_way()
+    else:
+        wait_a_little()
 
 
 @inner
 def parts_are_done(counters: Any, role: Any, n_parts: int) -> bool:
     """Wait a little for all parts of the batches until a thread's own; whether they are done."""
-    return is_ready(counters, _DONE, (role[BATCH] + 1) * n_parts - 1)
+    return bool(is_ready(counters, _DONE, (role[BATCH] + 1) * n_parts - 1))
 
 
 @inner

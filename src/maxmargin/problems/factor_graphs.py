@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from maxmargin import scratch
 from maxmargin.errors import DataError, OptionError
 from maxmargin.jit import kernel
-from maxmargin.parallel.threads import map_shards
+from maxmargin.parallel.threads import run_shards
 from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures
 from maxmargin.problems.layout import (
     EXAMPLE,
@@ -308,9 +308,7 @@ class FactorGraphs:
         of_variables, of_factors = self.split_weights(flat)
         return self.variable_features.working_weights(of_variables), self.factor_features.working_weights(of_factors)
 
-    def flat_weights(
-        self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], threads: int = 1
-    ) -> NDArray[np.float64]:
+    def flat_weights(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64], threads: int = 1) -> NDArray[np.float64]:
         """Flat weights of the kernels' two matrices.
 
         Parameters
@@ -327,13 +325,13 @@ class FactorGraphs:
             (of_factors, self.factor_features.blocks(w_f)),
         ):
 
-
             def copy(begin: int, end: int, to: Any = to, blocks: Any = blocks) -> None:
-                to[:, begin:end] = blocks[:, begin:end]
+                # Some columns at a time, which stay in the cache while block after block reads them.
+                for first in range(begin, end, _SOME_COLUMNS):
+                    last = min(first + _SOME_COLUMNS, end)
+                    to[:, first:last] = blocks[:, first:last]
 
-            # Some columns at a time, which stay in the cache while block after block reads them.
-            some = range(0, to.shape[1], _SOME_COLUMNS)
-            map_shards(copy, [(first, first + _SOME_COLUMNS) for first in some], threads)
+            run_shards(copy, to.shape[1], threads)
         return flat
 
     def inner(

@@ -86,6 +86,31 @@ def test_they_reach_the_optimum_of_the_relaxation(jobs):
     assert result.dual - 1e-7 <= best <= result.primal + 1e-7
 
 
+def test_walks_without_the_others_are_known_to_them(monkeypatch):
+    """What the leader does alone, the others read afterwards."""
+    problem = label_sets(n=200)
+    one = SoftBCFW().solve(problem, 20.0, tol=0.0, max_passes=9)
+    due = iter([True, True] * 2 + [False, True, True] * 40)
+    monkeypatch.setattr(pair_visits.Attendance, "is_due", lambda self: next(due))
+    monkeypatch.setattr(pair_visits, "_VISITS", 0)
+    other = SoftBCFW().solve(problem, 20.0, tol=0.0, max_passes=9, n_jobs=2)
+    np.testing.assert_array_equal(one.weights, other.weights)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_hand_that_fails_ends_the_others(number, monkeypatch):
+    real = pair_visits.visit_pairs
+
+    def failing(*arguments):
+        if arguments[-2].number == number and len(arguments[4]):
+            raise ValueError("not here")
+        return real(*arguments)
+
+    monkeypatch.setattr(pair_visits, "visit_pairs", failing)
+    with pytest.raises(ValueError, match="not here"):
+        SoftBCFW().solve(label_sets(n=300), 20.0, tol=0.0, max_passes=2, n_jobs=2)
+
+
 def test_examples_without_weight_are_left_out():
     problem = label_sets(weights=True)
     one, other = (SoftBCFW().solve(problem, 20.0, tol=0.0, max_passes=5, n_jobs=n) for n in (1, 2))

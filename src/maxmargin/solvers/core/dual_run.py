@@ -59,7 +59,7 @@ class DualRun(Run[D]):
         for dual, r, features in pairs:
             parts = (*features.halves(dual), *features.halves(r))
 
-            def products(begin: int, end: int, parts: Any = parts) -> tuple[float, float]:
+            def products(begin: int, end: int, parts: Any = parts) -> Any:
                 return products_towards(*(one[begin:end] for one in parts))
 
             for more, more_square in map_rows(products, parts[0].shape, self.threads):
@@ -84,7 +84,9 @@ class DualRun(Run[D]):
     def inner(self, one: Weights, other: Weights) -> float:
         """The inner product of two pairs of matrices."""
         total = 0.0
-        for x, y, features in zip(one, other, (self.problem.variable_features, self.problem.factor_features), strict=True):
+        for x, y, features in zip(
+            one, other, (self.problem.variable_features, self.problem.factor_features), strict=True
+        ):
             x, y = features.halves(x)[0], features.halves(y)[1]
 
             def product(begin: int, end: int, x: Any = x, y: Any = y) -> float:

@@ -184,8 +184,8 @@ class BlockRun(ProximalRun[B]):
         size = max(1, int(_PIECE / (1.0 + (self.oracle.work if ask else self.oracle.projection_work))))
         if ask and self.oracle.compiled is None:
             size = max(self.solver.batch, len(order) // _BATCHES)
-        for first in range(0, len(order), size):
-            gain += self.visit(now, order[first : first + size], rules, counts)
+        for piece in np.array_split(order, max(1, round(len(order) / size))):
+            gain += self.visit(now, piece, rules, counts)
             if stop():
                 break
         self.count(now, counts)
@@ -289,10 +289,9 @@ class BlockRun(ProximalRun[B]):
         bounds = np.empty(n) if self.oracle.bounds else None
         if self.oracle.compiled is not None and (self.threads <= 1 or self.shares_visits):
             # The planes are found where they are kept, by one projection of the weights, not two.
-            size = max(1, int(_PIECE / (1.0 + self.oracle.work)))
-            for begin in range(0, n, size):
+            for piece in np.array_split(examples, max(1, round(n * (1.0 + self.oracle.work) / _PIECE))):
                 pause()
-                self.visit_with(self.oracle.compiled, now, examples[begin : begin + size], self.resting, counts)
+                self.visit_with(self.oracle.compiled, now, piece, self.resting, counts)
             shards = []
         for k in range(0, len(shards), 16):
             found = map_shards(

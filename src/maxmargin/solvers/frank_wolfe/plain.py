@@ -70,7 +70,9 @@ class PlainRun(BlockRun[PlainState]):
         """Take over the means of an earlier run."""
         now.mean[:], now.ell[:] = share * earlier.mean, share * earlier.ell
 
-    def dual_point(self, now: PlainState, afresh: bool = True) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+    def dual_point(
+        self, now: PlainState, afresh: bool = True
+    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """The linear part of f at the means, and their weights."""
         r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
         total = weights_of_means(self.problem.batch, self.sizes, self.start, now.mean, now.ell, self.scale, r_v, r_f)

@@ -118,7 +118,9 @@ class PlaneRun(BlockRun[PlaneState]):
             now.step_lam = self.lam * min(max(1.0, condition**_EXPONENT), strongest)
         now.seconds += jit.clock() - clock
 
-    def dual_point(self, now: PlaneState, afresh: bool = True) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+    def dual_point(
+        self, now: PlaneState, afresh: bool = True
+    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """The linear part of f at the planes' masses, and their weights."""
         r_v, r_f = self.dual_weights
         if not afresh:
@@ -211,9 +213,7 @@ class PlaneRun(BlockRun[PlaneState]):
             walk = walk._replace(counters=turn_counters(n, first, n_parts))
             roles = [new_role(k, first) for k in range(n + 1)]
 
-            def visit(
-                work: Work, w: Any, role: Any, found: list[int], store: Arena = store, walk: Walk = walk
-            ) -> bool:
+            def visit(work: Work, w: Any, role: Any, found: list[int], store: Arena = store, walk: Walk = walk) -> bool:
                 found[0] = visit_batches(self.problem.batch, *w, oracle, self.grams, store, work, rules, walk, role)
                 return found[0] in (CLOSED, FULL)
 

@@ -318,9 +318,7 @@ def _write(batch: Any, w_v: Any, w_f: Any, rules: Any, walk: Any, role: Any) -> 
 
 
 @inner
-def _end_batch(
-    batch: Any, w_v: Any, w_f: Any, store: Any, work: Any, walk: Any, b: int, notes: Any, v: Any
-) -> None:
+def _end_batch(batch: Any, w_v: Any, w_f: Any, store: Any, work: Any, walk: Any, b: int, notes: Any, v: Any) -> None:
     """Add up what a batch gained; of some, see how far the slope of one example along its move was changed by the others'."""
     begin, size, first = walk.starts[b], walk.starts[b + 1] - walk.starts[b], b % SLOTS * (len(walk.move) // SLOTS)
     for k in range(first, first + size):

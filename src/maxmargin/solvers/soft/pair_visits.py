@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import Struct, atomic_add, atomic_read, atomic_write, give_way, inner, kernel, wait_a_little
+from maxmargin.jit import Struct, atomic_add, atomic_read, atomic_write, give_way, inner, kernel, unowned, wait_a_little
 from maxmargin.parallel.lines import LINE, zeros_in_lines
 from maxmargin.parallel.threads import in_threads, map_rows
 from maxmargin.problems.factor_graphs import FactorGraphs
@@ -65,6 +65,8 @@ class Table(Struct):
     #: (2 hands, width): letters of each of the last two exchanges; `flags` is the same memory.
     letters: NDArray[np.float64]
     flags: NDArray[np.int64]
+    #: (examples,): how often the leader was alone at each.
+    alone: NDArray[np.int64]
     counters: NDArray[np.int64]
 
 
@@ -83,6 +85,10 @@ class Hand(Struct):
     figures: NDArray[np.float64]
     #: (numbers of a letter,): sums of messages, figures, and scores of a hand's labels.
     text: NDArray[np.float64]
+    #: (examples, labels): marginals as this hand has them, so that it does not read what the leader has just written; (examples,):
+    #: how often the leader had been alone there before.
+    every: NDArray[np.float64]
+    seen: NDArray[np.int64]
     #: Long waits for letters, in visits that allow them: above 0 they are too many; how often the hand has joined.
     waits: NDArray[np.int64]
 
@@ -133,8 +139,9 @@ class PairVisits:
         self.most = max(k for k in (1, 2, 4) if k <= max(threads, 1))
         letters = zeros_in_lines((2 * self.most, -(-(2 * self.n_labels + 2) // _TEXT) * LINE))
         self.table = Table(
-            cuts(self.n_labels), cuts(self.n_factors), letters, letters.view(np.int64), np.zeros(0, np.int64)
-        )
+            cuts(self.n_labels), cuts(self.n_factors), letters, letters.view(np.int64),
+            np.zeros(problem.n_examples, np.int64), np.zeros(0, np.int64),
+        )  # fmt: skip
         self.hands = [self._hand(k) for k in range(self.most)]
         self.attendance = Attendance()
         self.lined = zeros_in_lines((problem.variable_features.shape[1], -(-self.n_labels // LINE) * LINE))
@@ -142,7 +149,9 @@ class PairVisits:
     def _hand(self, number: int) -> Hand:
         n, f = self.n_labels, self.n_factors
         sizes = (n,), (n,), (n,), (f,), (f,), (PARTS, -(-n // LINE) * LINE), (PARTS, LINE), (2 * n + 2,)
-        return Hand(number, *map(zeros_in_lines, sizes), zeros_in_lines((LINE,), np.int64))
+        many = self.problem.n_examples if number else 0
+        arrays: list[Any] = [*map(zeros_in_lines, sizes), np.zeros((many, n)), np.full(many, -1)]
+        return Hand(number, *arrays, waits=zeros_in_lines((LINE,), np.int64))
 
     def begin_pass(self, now: Any) -> None:
         """Bring the weights in lines up to date."""
@@ -181,8 +190,13 @@ class PairVisits:
 
         def join(hand: Hand) -> None:
             nap, hand.waits[1] = _NAP, 0
-            while not visit(hand) and not over.wait(nap):
-                nap = min(2.0 * nap, _LONGEST_NAP)
+            try:
+                while not visit(hand) and not over.wait(nap):
+                    nap = min(2.0 * nap, _LONGEST_NAP)
+            except BaseException:
+                # Nobody waits for its letters; the error is raised when all have ended.
+                counters[_JOINED] += _OVER
+                raise
 
         in_threads(lead, [partial(join, hand) for hand in self.hands[1:n]])
         if n > 1:
@@ -200,9 +214,10 @@ def visit_pairs(
 
     Returns whether the walk is over.
     """
+    w_v, w_f, order = unowned(w_v), unowned(w_f), unowned(order)
     g, side, other, counters = batch.graphs, batch.variables, batch.factors, table.counters
     examples, weight, mu = g.examples, g.weight, dual.mu
-    n, leads, n_hands, k, last_visit = len(hand.mu), hand.number == 0, 1, 0, -2
+    n, leads, n_hands, k = len(hand.mu), hand.number == 0, 1, 0
     if not leads:
         k, n_hands = _come(counters, hand, len(order)), most_hands
     while k < len(order):
@@ -224,11 +239,13 @@ def visit_pairs(
         first, last = hand.number * share, (hand.number + 1) * share
         low, high, f_low, f_high = table.labels[first], table.labels[last], table.factors[first], table.factors[last]
         row, f_row, states = side.first_row[m], other.first_row[m], examples[m].states
-        if last_visit != k - 1 or order[k - 1] != m or rules.edgeless:
-            # Of the last visit, every hand has them; of those before, the leader wrote them before the last one.
+        hand.waits[0] = max(hand.waits[0] - 1, -_VISITS * _LONG_WAITS)
+        if leads or rules.edgeless or hand.seen[m] != table.alone[m]:
             for v in range(n):
                 hand.mu[v] = mu[states + 2 * v + 1]
-        last_visit, hand.waits[0] = k, max(hand.waits[0] - 1, -_VISITS * _LONG_WAITS)
+        else:
+            for v in range(n):
+                hand.mu[v] = hand.every[m, v]
         score_row(side.features, row, w_v, low, high, hand.z, low)
         for v in range(n):
             hand.moved[v] = 0.0
@@ -244,6 +261,8 @@ def visit_pairs(
             for c in range(f_low, f_high):
                 hand.moved_f[c] = 0.0
             for sweep in range(rules.sweeps):
+                if n_hands > 1:
+                    _get_paper(table, hand, k * rules.sweeps + sweep, n if sweep > 0 else n + 2 + high - low)
                 for part in range(first, last):
                     _sweep_pairs(batch, dual, rules, hand, m, part, table.factors, own_f, sweep == 0)
                 _add_parts(hand, first, last, sweep == 0)
@@ -258,6 +277,12 @@ def visit_pairs(
             begin, end = (low, high) if rules.edgeless else (0, n)
             for v in range(begin, end):
                 mu[states + 2 * v], mu[states + 2 * v + 1] = 1.0 - hand.mu[v], hand.mu[v]
+            if leads and (n_hands == 1 or rules.edgeless):
+                table.alone[m] += 1
+        else:
+            hand.seen[m] = table.alone[m]
+            for v in range(n):
+                hand.every[m, v] = hand.mu[v]
         if leads:
             dual.block_gap[m], dual.disagreement[m] = hand.figures[0, 0], hand.figures[0, 1]
         k += 1
@@ -382,9 +407,7 @@ def _add_parts(hand: Any, first: int, last: int, figures: bool) -> None:
 
 
 @inner
-def _exchange(
-    table: Any, hand: Any, n_hands: int, number: int, first: bool, k: int, n_visits: int
-) -> None:
+def _exchange(table: Any, hand: Any, n_hands: int, number: int, first: bool, k: int, n_visits: int) -> None:
     """Send the sums of a hand to the others, and add up all, in pairs; in the first sweep with the scores of its labels."""
     text, message, labels, n, share = hand.text, hand.message[0], table.labels, len(hand.mu), PARTS // n_hands
     slot, size = number % 2 * (len(table.letters) // 2), n
@@ -426,6 +449,14 @@ def _exchange(
 
 
 @inner
+def _get_paper(table: Any, hand: Any, number: int, size: int) -> None:
+    """Write to the lines of the next letter, which the reader of the last one had: they come while the hand is at work."""
+    own = table.letters[number % 2 * (len(table.letters) // 2) + hand.number]
+    for line in range((size + _TEXT - 1) // _TEXT):
+        own[line * LINE + 1] = 0.0
+
+
+@inner
 def _send(table: Any, letter: int, text: Any, size: int, number: int) -> None:
     """Write a letter, line after line."""
     own, width, at = table.letters[letter], table.letters.shape[1], 0
@@ -437,10 +468,8 @@ def _send(table: Any, letter: int, text: Any, size: int, number: int) -> None:
 
 
 @inner
-def _receive(
-    table: Any, hand: Any, letter: int, size: int, number: int, k: int, n_visits: int
-) -> None:
-    """Read a letter, as its lines arrive."""
+def _receive(table: Any, hand: Any, letter: int, size: int, number: int, k: int, n_visits: int) -> None:
+    """Read a letter, as its lines arrive; none comes if another hand failed."""
     own, text, width, at, looks = table.letters[letter], hand.text, table.letters.shape[1], 0, 0
     counters = table.counters
     for line in range((size + _TEXT - 1) // _TEXT):
@@ -450,6 +479,8 @@ def _receive(
                 wait_a_little()
                 continue
             give_way()
+            if atomic_read(counters, _JOINED) >= _OVER:
+                return
             hand.waits[0] += _VISITS
             if hand.waits[0] > 0 and hand.number == 0 and k + 2 < n_visits and atomic_read(counters, _PART) == n_visits:
                 # The others may have begun with the next visit, which is the last that they take part in.
@@ -461,9 +492,7 @@ def _receive(
 
 
 @inner
-def _move_labels(
-    batch: Any, rules: Any, hand: Any, m: int, own: float, first: bool, begin: int, end: int
-) -> float:
+def _move_labels(batch: Any, rules: Any, hand: Any, m: int, own: float, first: bool, begin: int, end: int) -> float:
     """Move some labels to their blocks' maximum; returns their gap before that."""
     g, side = batch.graphs, batch.variables
     members, kinds, fixed, scores, losses, sharing = (

@@ -382,7 +382,9 @@ class SoftRun(ProximalRun[SoftState]):
         if self.pair_visits is not None:
             self.pair_visits.visit(now, order, rules)
         else:
-            visit_examples(self.batch, now.w_v, self.edges(now.w_f), now.point, order, rules, self.room, *self.structured)
+            visit_examples(
+                self.batch, now.w_v, self.edges(now.w_f), now.point, order, rules, self.room, *self.structured
+            )
 
     @contextmanager
     def in_lines(self, now: SoftState) -> Iterator[None]:
