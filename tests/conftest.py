@@ -1,8 +1,20 @@
-"""The order of the tests: files that take long come first, so that no process is left with one of them at the end."""
+"""The order of the tests: files that take long come first, so that no process is left with one of them at the end.
+
+A test that hangs ends its process, with the stacks of all threads, and the others go on (pytest-xdist). Signals that tests send
+do what they do by default, whatever the shell that started them says.
+"""
 
 from __future__ import annotations
 
+import faulthandler
+import signal
+import sys
 from pathlib import Path
+
+import pytest
+
+#: Seconds after which a test hangs; the longest takes 15.
+HANGS = 300
 
 HERE = Path(__file__).parent
 #: Files and folders by seconds a test, the longest first; all others come after them.
@@ -27,9 +39,24 @@ LONG = (
 
 
 def pytest_configure(config):
+    # Shells start what runs in the background with Ctrl-C ignored, and nohup SIGHUP.
+    defaults = {"SIGINT": signal.default_int_handler, "SIGTERM": signal.SIG_DFL, "SIGHUP": signal.SIG_DFL}
+    for name, default in defaults.items():
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, default)
     # Otherwise pytest-xdist begins with the files that have the most tests.
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol():
+    faulthandler.dump_traceback_later(HANGS, exit=True, file=sys.__stderr__)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_collection_modifyitems(items):

@@ -196,9 +196,9 @@ def test_pickles_have_no_state():
     for one, other in zip(again.predict(X), model.predict(X), strict=True):
         np.testing.assert_array_equal(one, other)
     # The original goes on from where it was, the copy begins afresh.
-    model.set_params(warm_start=True, tol=1e-5).fit(X, y)
-    again.set_params(warm_start=True, tol=1e-5).fit(X, y)
-    assert model.result_.n_oracle_calls < again.result_.n_oracle_calls
+    model.set_params(warm_start=True).fit(X, y)
+    again.set_params(warm_start=True).fit(X, y)
+    assert 2 * model.result_.n_oracle_calls < again.result_.n_oracle_calls
 
 
 def test_errors_name_the_column():

@@ -1,6 +1,8 @@
 """Shards cover all examples once, in order of number, whatever the threads."""
 
 import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from maxmargin.errors import OptionError
 from maxmargin.parallel import n_threads, run_shards
 from maxmargin.parallel.lines import zeros_in_lines
-from maxmargin.parallel.threads import map_shards
+from maxmargin.parallel.threads import map_rows, map_shards, n_cores
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -22,6 +24,20 @@ def test_every_example_is_in_one_shard(threads, n_examples):
 
     run_shards(visit, n_examples, threads)
     assert (seen == 1).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (10, 3), (1000, 700)])
+def test_ranges_of_rows_do_not_depend_on_the_threads(shape):
+    ranges = [map_rows(lambda begin, end: (begin, end), shape, threads) for threads in (1, 3)]
+    assert ranges[0] == ranges[1]
+    assert [k for begin, end in ranges[0] for k in range(begin, end)] == list(range(shape[0]))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot give a process some of its cores")
+def test_all_cores_are_those_that_the_process_may_use():
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+    code += "from maxmargin.parallel import n_threads; print(n_threads(-1))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
 
 
 def test_an_error_in_a_shard_is_raised():
@@ -56,7 +72,7 @@ def test_the_error_of_the_first_shard_is_raised_and_the_rest_is_left(threads):
 
 
 def test_number_of_threads():
-    cores = os.cpu_count() or 1
+    cores = n_cores()
     assert n_threads(None) == 1
     assert n_threads(3) == 3
     assert n_threads(-1) == cores

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import signal
 import threading
 import time
@@ -64,6 +63,7 @@ def _run(args: argparse.Namespace) -> int:
 
     from maxmargin.errors import OptionError
     from maxmargin.jit import describe_cache
+    from maxmargin.parallel.threads import n_cores
 
     if args.jobs is not None and args.jobs < 1:
         raise OptionError(f"--jobs is {args.jobs}; at least one process is needed.")
@@ -71,7 +71,7 @@ def _run(args: argparse.Namespace) -> int:
     solvers = ("auto", *(SOLVERS if "all" in named else dict.fromkeys(named)))
     # The default solvers first; of those that are named, the ones that a task cannot use are passed over.
     work = [(task, solver) for solver in solvers for task in args.tasks or TASKS]
-    processes = min(len(work), args.jobs or os.cpu_count() or 1)
+    processes = min(len(work), args.jobs or n_cores())
     began, seconds, unfit = time.perf_counter(), {}, []
     with _pool(processes) as pool, _bar(len(work), processes) as step:
         with _uninterrupted():

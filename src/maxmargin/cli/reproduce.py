@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -62,6 +61,7 @@ def run_and_report(
     from maxmargin.experiments.report import Report
     from maxmargin.experiments.results import ResultsFile
     from maxmargin.experiments.runner import run_experiments
+    from maxmargin.parallel.threads import n_cores
     from maxmargin.reporting.plots import require_matplotlib
 
     if args.jobs is not None and args.jobs < 1:
@@ -75,9 +75,7 @@ def run_and_report(
     code = DONE
     try:
         with watch, writing(results.path):
-            failures = run_experiments(
-                experiments, mode, results, watch, args.data_home, args.jobs or os.cpu_count() or 1
-            )
+            failures = run_experiments(experiments, mode, results, watch, args.data_home, args.jobs or n_cores())
     except KeyboardInterrupt as stop:
         code = 128 + stop.number if isinstance(stop, StopSignal) else INTERRUPTED
         say("Interrupted; what was finished is kept and in the report, and the same command goes on from there.")

@@ -1,5 +1,7 @@
 """Numbers that several kernels change at the same time: an array of int64 that threads share, and what may be done to its entries.
 
+The array is C-contiguous, and an index counts its entries, whatever its shape.
+
 Each call is one step that no other thread sees half done, and memory is in order around it: what a thread wrote before it wrote
 or added to a number, another thread that reads the outcome sees. (A thread that writes one number and reads another may read what
 was there before its own write is seen; what adds or swaps waits for that.) `wait_a_little` is for loops that look at such a number
@@ -93,25 +95,25 @@ def _give_way(typing_context: Any) -> Any:
 
 
 def _plain_read(array: Any, index: int) -> int:
-    return int(array[index])
+    return int(array.reshape(-1)[index])
 
 
 def _plain_write(array: Any, index: int, value: int) -> None:
-    array[index] = value
+    array.reshape(-1)[index] = value
 
 
 def _plain_add(array: Any, index: int, value: int) -> int:
     with _lock:
-        before = int(array[index])
-        array[index] += value
+        before = int(array.reshape(-1)[index])
+        array.reshape(-1)[index] += value
     return before
 
 
 def _plain_swap(array: Any, index: int, expected: int, value: int) -> bool:
     with _lock:
-        same = bool(array[index] == expected)
+        same = bool(array.reshape(-1)[index] == expected)
         if same:
-            array[index] = value
+            array.reshape(-1)[index] = value
     return same
 
 

@@ -11,13 +11,10 @@ nothing that a solver keeps but what is right whenever they end.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -58,12 +55,20 @@ def pause() -> None:
 
 
 def n_threads(n_jobs: int | None) -> int:
-    """Number of threads: None is 1, -1 is every core, -2 all but one, and so on."""
+    """Number of threads: None is 1, -1 is every core that this process may use, -2 all but one, and so on."""
     if n_jobs is None:
         return 1
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
         raise OptionError(f"n_jobs={n_jobs!r} is not possible; use a whole number above 0, or -1 for all cores.")
-    return int(n_jobs) if n_jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + int(n_jobs))
+    return int(n_jobs) if n_jobs > 0 else max(1, n_cores() + 1 + int(n_jobs))
+
+
+def n_cores() -> int:
+    """Cores that this process may use; in a container, as many as it was given."""
+    # joblib comes with scikit-learn, and takes long to import.
+    from joblib import cpu_count
+
+    return int(cpu_count())
 
 
 def run_shards(function: Callable[[int, int], None], n_examples: int, threads: int) -> None:
@@ -87,34 +92,32 @@ def map_shards(
         return map_shards(_pausing(function), shards, threads)
     if threads <= 1 or len(shards) <= 1:
         return [function(begin, end) for begin, end in shards]
-    started = [_pool(threads).submit(function, begin, end) for begin, end in shards]
-    try:
-        return [one.result() for one in started]
-    except BaseException:
-        for one in started:
-            one.cancel()
-        wait(started)
-        raise
+    # Imported here, since it needs Numba.
+    from maxmargin.parallel.crew import in_threads
+
+    answers: list[T | None] = [None] * len(shards)
+    errors: dict[int, BaseException] = {}
+    numbers = iter(range(len(shards)))
+
+    def work() -> None:
+        for number in numbers:
+            if errors:
+                return
+            try:
+                answers[number] = function(*shards[number])
+            except BaseException as error:
+                errors[number] = error
+
+    in_threads(work, [work] * (min(threads, len(shards)) - 1))
+    if errors:
+        raise errors[min(errors)]
+    return cast(list[T], answers)
 
 
 def map_rows(function: Callable[[int, int], T], shape: tuple[int, ...], threads: int) -> list[T]:
     """Call function(begin, end) for ranges of the rows of a matrix, which do not depend on the threads; the answers in order."""
     size = max(1, _ROWS // max(1, shape[1]))
     return map_shards(function, [(k, min(k + size, shape[0])) for k in range(0, shape[0], size)], threads)
-
-
-def in_threads(leader: Callable[[], None], helpers: Sequence[Callable[[], None]]) -> None:
-    """Run `leader` here and helpers in other threads at the same time; those that have not begun when it ends never do."""
-    started = [_pool(len(helpers) + 1).submit(one) for one in helpers]
-    try:
-        leader()
-    finally:
-        for one in started:
-            one.cancel()
-        wait(started)
-    for one in started:
-        if not one.cancelled():
-            one.result()
 
 
 def _pausing(function: Callable[[int, int], T]) -> Callable[[int, int], T]:
@@ -128,14 +131,3 @@ def _pausing(function: Callable[[int, int], T]) -> Callable[[int, int], T]:
             return function(begin, end)
 
     return call
-
-
-@lru_cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads are kept: a solver may ask for shards thousands of times a second."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="maxmargin")
-
-
-# A forked process has none of its parent's threads.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -30,8 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.jit import Struct, atomic_add, atomic_read, atomic_write, give_way, inner, kernel, unowned, wait_a_little
+from maxmargin.parallel.crew import in_threads
 from maxmargin.parallel.lines import LINE, zeros_in_lines
-from maxmargin.parallel.threads import in_threads, map_rows
+from maxmargin.parallel.threads import map_rows
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import add_row, score_row
 from maxmargin.problems.layout import P_BLOCK, P_STATE_I, P_STATE_J
@@ -48,8 +49,8 @@ _NAP, _LONGEST_NAP = 1e-3, 6.4e-2
 #: Walks in which hands part more often than this count as walks that they did not keep up with.
 _PARTINGS = 2
 #: Places of the counters: how often hands came, and how often they left; how often they were joined, the visit at which they were
-#: last, and the one before which they part; how often they parted.
-_CAME, _LEFT, _JOINED, _JOIN, _PART, _PARTED = (LINE * k for k in range(6))
+#: last, and the one before which they part; how often they parted; whether one failed.
+_CAME, _LEFT, _JOINED, _JOIN, _PART, _PARTED, _FAILED = (LINE * k for k in range(7))
 #: Added to what `_JOINED` counts when a walk is over.
 _OVER = 1 << 40
 #: Numbers of a line of a letter; the first of each line is its flag, so that a line that was read is whole.
@@ -151,7 +152,8 @@ class PairVisits:
         sizes = (n,), (n,), (n,), (f,), (f,), (PARTS, -(-n // LINE) * LINE), (PARTS, LINE), (2 * n + 2,)
         many = self.problem.n_examples if number else 0
         arrays: list[Any] = [*map(zeros_in_lines, sizes), np.zeros((many, n)), np.full(many, -1)]
-        return Hand(number, *arrays, waits=zeros_in_lines((LINE,), np.int64))
+        arrays.append(zeros_in_lines((LINE,), np.int64))
+        return Hand(number, *arrays)
 
     def begin_pass(self, now: Any) -> None:
         """Bring the weights in lines up to date."""
@@ -174,7 +176,7 @@ class PairVisits:
         # Hands meet at every visit, so that none is left out.
         order = order[self.problem.arrays.weight[order] > 0.0]
         n = self.most if self.most > 1 and len(order) and self.attendance.is_due() else 1
-        counters, over = zeros_in_lines((6 * LINE,), np.int64), threading.Event()
+        counters, over = zeros_in_lines((7 * LINE,), np.int64), threading.Event()
         self.table.flags[:, ::LINE] = 0
         table = self.table._replace(counters=counters)
 
@@ -184,6 +186,9 @@ class PairVisits:
         def lead() -> None:
             try:
                 visit(self.hands[0])
+            except BaseException:
+                counters[_FAILED] = 1
+                raise
             finally:
                 counters[_JOINED] += _OVER
                 over.set()
@@ -195,7 +200,7 @@ class PairVisits:
                     nap = min(2.0 * nap, _LONGEST_NAP)
             except BaseException:
                 # Nobody waits for its letters; the error is raised when all have ended.
-                counters[_JOINED] += _OVER
+                counters[_FAILED] = 1
                 raise
 
         in_threads(lead, [partial(join, hand) for hand in self.hands[1:n]])
@@ -241,7 +246,8 @@ def visit_pairs(
         row, f_row, states = side.first_row[m], other.first_row[m], examples[m].states
         hand.waits[0] = max(hand.waits[0] - 1, -_VISITS * _LONG_WAITS)
         if leads or rules.edgeless or hand.seen[m] != table.alone[m]:
-            for v in range(n):
+            begin, end = (low, high) if rules.edgeless else (0, n)
+            for v in range(begin, end):
                 hand.mu[v] = mu[states + 2 * v + 1]
         else:
             for v in range(n):
@@ -479,7 +485,7 @@ def _receive(table: Any, hand: Any, letter: int, size: int, number: int, k: int,
                 wait_a_little()
                 continue
             give_way()
-            if atomic_read(counters, _JOINED) >= _OVER:
+            if atomic_read(counters, _FAILED) != 0:
                 return
             hand.waits[0] += _VISITS
             if hand.waits[0] > 0 and hand.number == 0 and k + 2 < n_visits and atomic_read(counters, _PART) == n_visits:
