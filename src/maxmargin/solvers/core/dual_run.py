@@ -77,6 +77,15 @@ class DualRun(Run[D]):
             now.dual_linear += step * (linear - now.dual_linear)
         now.dual = max(now.dual, now.dual_linear - self.regulariser(now.dual_v, now.dual_f))
 
+    def keep_best(self, now: D, weights: Weights) -> None:
+        """Copy the best weights so far, in threads."""
+        for to, w in zip((now.best_v, now.best_f), weights, strict=True):
+
+            def copy(begin: int, end: int, to: Any = to, w: Any = w) -> None:
+                to[begin:end] = w[begin:end]
+
+            map_rows(copy, w.shape, self.threads)
+
     def regulariser(self, w_v: NDArray[np.float64], w_f: NDArray[np.float64]) -> float:
         """lam/2 |w|^2."""
         return self.lam / 2.0 * self.inner((w_v, w_f), (w_v, w_f))

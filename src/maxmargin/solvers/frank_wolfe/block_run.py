@@ -221,7 +221,7 @@ class BlockRun(ProximalRun[B]):
         """Ask the oracle about every example at the same weights: the mean of the gaps is the gap, and all planes are kept."""
         clock = jit.clock()
         self.step_lam, self.oracle.in_earnest = now.step_lam, now.in_earnest
-        afresh = off_schedule or len(now.history.get("gap", [])) % _AFRESH == 0
+        afresh = off_schedule or len(now.history.get("gap", [])) % _AFRESH == _AFRESH // 2
         linear, r_v, r_f = self.dual_point(now, afresh)
         self.raise_dual(now, linear, r_v, r_f)
         if afresh:
@@ -246,7 +246,7 @@ class BlockRun(ProximalRun[B]):
                 primal, best = mean, (now.mean_v, now.mean_f)
         if primal < now.primal:
             now.primal = primal
-            now.best_v[:], now.best_f[:] = best
+            self.keep_best(now, best)
         if not off_schedule:
             now.next_check = now.n_passes + 1 + now.n_passes // 8
             now.in_earnest = now.in_earnest or left_open > _LEFT_OPEN[0] * now.gap

@@ -242,7 +242,7 @@ class PlaneRun(BlockRun[PlaneState]):
         room = 2 * self.half * examples
         if (store.filled[:, 0] + room > store.segment[1:]).any():
             shards = np.linspace(0, self.problem.n_examples, segments + 1).astype(int).tolist()
-            now.store = store.with_room(_ROOM // segments, room, list(pairwise(shards)))
+            now.store = store.with_room(_ROOM // segments, room, list(pairwise(shards)), self.threads)
         return now.store
 
     @cached_property

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from maxmargin import scratch
 from maxmargin.jit import Struct, inner, kernel
 from maxmargin.parallel.lines import LINE, zeros_in_lines
+from maxmargin.parallel.threads import map_shards
 from maxmargin.problems.statistics import add_example
 
 #: Share of the last gap, and of the mean gap, at which a cached plane is good enough.
@@ -110,7 +111,9 @@ class Arena(Struct):
         self.alpha[:] *= share
         self.alpha[self.first] += 1.0 - share
 
-    def with_room(self, least: int, more: int, shards: Sequence[tuple[int, int]] | None = None) -> Arena:
+    def with_room(
+        self, least: int, more: int, shards: Sequence[tuple[int, int]] | None = None, threads: int = 1
+    ) -> Arena:
         """The same planes, without the entries of dropped ones, and room for more in every segment.
 
         That is half of what was filled, at least `least`, and `more` beside it. `shards` are the examples of each segment.
@@ -124,8 +127,12 @@ class Arena(Struct):
             start=scratch.zeros(len(self.start), np.int64), entry=scratch.empty(int(segment[-1]), np.int32),
             value=scratch.empty(int(segment[-1])), segment=segment, filled=_in_lines(segment[:-1]),
         )  # fmt: skip
-        for shard, (begin, end) in enumerate(shards):
+
+        def compact(shard: int, _: int) -> None:
+            begin, end = shards[shard]
             _compact(self, made, shard, begin, end)
+
+        map_shards(compact, [(shard, shard) for shard in range(len(shards))], threads)
         return made
 
     def with_capacity(self, crowded: NDArray[np.int64]) -> Arena:

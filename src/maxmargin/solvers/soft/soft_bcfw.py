@@ -427,7 +427,7 @@ class SoftRun(ProximalRun[SoftState]):
             self.balance(now, self.repair_cost(now, r_v, r_f))
         if primal < now.primal:
             now.primal = primal
-            now.best_v[:], now.best_f[:] = now.w_v, now.w_f
+            self.keep_best(now, (now.w_v, now.w_f))
         self.raise_dual(now, linear, r_v, r_f)
         if above:
             now.bounded, now.gap_share = now.n_passes, now.gap / max(self.left(now), 1e-300)
