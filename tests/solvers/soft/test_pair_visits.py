@@ -99,11 +99,15 @@ def test_walks_without_the_others_are_known_to_them(monkeypatch):
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_hand_that_fails_ends_the_others(number, monkeypatch):
-    real = pair_visits.visit_pairs
+    real, began = pair_visits.visit_pairs, threading.Event()
 
     def failing(*arguments):
-        if arguments[-2].number == number and len(arguments[4]):
+        hand, order = arguments[-2].number, arguments[4]
+        if hand == number and len(order):
+            began.set()
             raise ValueError("not here")
+        # A hand that has not begun when the leader ends never does.
+        assert not len(order) or began.wait(60.0)
         return real(*arguments)
 
     monkeypatch.setattr(pair_visits, "visit_pairs", failing)
