@@ -37,6 +37,7 @@ from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import add_row, score_row
 from maxmargin.problems.layout import P_BLOCK, P_STATE_I, P_STATE_J
 from maxmargin.solvers.core.batches import Attendance
+from maxmargin.solvers.soft.pairs import best_and_worst
 from maxmargin.solvers.soft.state import Rules
 
 #: Parts of the factors and of the labels.
@@ -348,22 +349,7 @@ def _sweep_pairs(
         s1 = -to_j - smoothing * p1
         s2 = -to_i - smoothing * p2
         s3 = z[c] - to_i - to_j - smoothing * p3
-        best, high = 0, s0
-        if s1 > high:
-            best, high = 1, s1
-        if s2 > high:
-            best, high = 2, s2
-        if s3 > high:
-            best, high = 3, s3
-        worst, low, mass = 0, np.inf, 0.0
-        if p0 > 0.0:
-            low, mass = s0, p0
-        if p1 > 0.0 and s1 < low:
-            worst, low, mass = 1, s1, p1
-        if p2 > 0.0 and s2 < low:
-            worst, low, mass = 2, s2, p2
-        if p3 > 0.0 and s3 < low:
-            worst, low, mass = 3, s3, p3
+        best, high, worst, low, mass = best_and_worst(p0, p1, p2, p3, s0, s1, s2, s3)
         if first:
             total_gap += high - p0 * s0 - p1 * s1 - p2 * s2 - p3 * s3
             total_disagreement += 0.5 * (abs(to_i * gone_i) + abs(to_j * gone_j))
