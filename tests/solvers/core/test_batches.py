@@ -87,3 +87,19 @@ def test_blocks_that_move_side_by_side_do_not_overshoot(monkeypatch):
     problem = multi_class_problem(X, np.tile(np.arange(4), 16), 4)
     result = BCFW().solve(problem, 1000.0, tol=1e-3, max_passes=400)
     assert result.gap <= 1e-3, result.summary()
+
+
+def test_batches_of_examples_that_have_a_part_in_common_converge(monkeypatch):
+    """Most of a move is an example's own, but all have some columns in common, along which the moves of a batch add up."""
+    monkeypatch.setattr(batches, "BATCH_SHARE", 1.0)
+    monkeypatch.setattr(batches, "LARGEST_BATCH", 32)
+    rng = np.random.default_rng(0)
+    n = 400
+    X = np.hstack([2.0 + 0.1 * rng.normal(size=(n, 3)), rng.normal(size=(n, 60))])
+    y = (X[:, 3:6] + rng.normal(size=(n, 3))).argmax(axis=1)
+    problem = multi_class_problem(X, y, 3)
+    many = BCFW().solve(problem, 300.0, tol=3e-3, max_passes=400)
+    monkeypatch.setattr(batches, "LARGEST_BATCH", 1)
+    one = BCFW().solve(problem, 300.0, tol=3e-3, max_passes=400)
+    assert many.gap <= 3e-3, many.summary()
+    assert many.n_passes <= 3 * one.n_passes, (many.n_passes, one.n_passes)

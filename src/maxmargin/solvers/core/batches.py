@@ -46,11 +46,6 @@ def n_copies(threads: int, size: int) -> int:
     return min(threads - 1, _COPIES // max(1, size))
 
 
-def overlap_share(overlap: NDArray[np.float64]) -> float:
-    """Of the curvature along a move, what it has with another's, by what was measured so far."""
-    return float(overlap[0] / overlap[1]) if overlap[1] > 0.0 else _OVERLAP
-
-
 class Attendance:
     """Whether to count on helpers: those that come late, since the machine has other work, are done without for some walks, ever
     more of them until they keep up.
@@ -169,6 +164,12 @@ def in_batches(order: Any, size: int, n_examples: int) -> Any:
 def part_start(starts: Any, b: int, part: int, n_parts: int) -> int:
     """Where a part of batch b begins, and the one before it ends."""
     return int(starts[b] + (starts[b + 1] - starts[b]) * part // n_parts)
+
+
+@inner
+def overlap_share(overlap: Any) -> float:
+    """Of the curvature along a move, what it has with another's, by what was measured so far."""
+    return float(overlap[0] / overlap[1]) if overlap[1] > 0.0 else _OVERLAP
 
 
 @inner

@@ -18,7 +18,7 @@ from maxmargin.parallel.lines import LINE, zeros_in_lines
 from maxmargin.parallel.threads import Stopped
 from maxmargin.parallel.turns import CLOSED, FREE, SLOTS, has_written, new_role, take_turns, turn_counters
 from maxmargin.problems.statistics import statistics_sizes
-from maxmargin.solvers.core.batches import Helpers, batch_size, in_batches, overlap_share
+from maxmargin.solvers.core.batches import Helpers, batch_size, in_batches
 from maxmargin.solvers.core.proximal import apart
 from maxmargin.solvers.frank_wolfe.block_run import BlockRun, BlockState
 from maxmargin.solvers.frank_wolfe.cached_visits import DenseRows, dense_rows, visit_cached
@@ -265,7 +265,7 @@ class PlaneRun(BlockRun[PlaneState]):
         results, coordinates = SLOTS * size if steps else 0, 2 * self.half
         listed, move = (results, coordinates if self.few else 0), zeros_in_lines((results, LINE))
         return Walk(
-            order[places], places, starts, now.gaps, now.n_passes, self.few, overlap_share(now.overlap),
+            order[places], places, starts, now.gaps, now.n_passes, self.few, np.zeros(SLOTS), now.overlap.copy(),
             np.zeros((results, now.store.most)), move, move.view(np.int64), np.empty((results, coordinates)),
             np.empty(listed, np.int64), np.empty(listed, np.int32), now.overlap,
             starts[:2][-1] * np.arange(n_parts) // n_parts, np.zeros(1), np.zeros(1, np.int64), turn_counters(),

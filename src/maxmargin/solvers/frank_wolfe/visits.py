@@ -19,7 +19,7 @@ in a batch,
 
 so that a block is improved as if its curvature were 1 + (N - 1) `overlap` times what it is, where the overlap is the mean of
 d_m . d_k by that of |d_m|^2. It is measured as the run goes: of every few batches, the slopes of one example are read once
-more, after the moves of all; the next walk goes by it. A batch of one has no overlap, and its steps are exact; of larger ones f
+more, after the moves of all. A batch of one has no overlap, and its steps are exact; of larger ones f
 could fall, though hardly for long, and the bounds of a check are of the blocks as they are. Weights change fast in the first
 passes, so batches are small then. They depend on the problem and the number of the pass alone, and so do the bits of a run,
 whatever the number of threads.
@@ -66,7 +66,7 @@ from maxmargin.parallel.turns import (
 )
 from maxmargin.problems.features import add_to_block, row_times_block, row_times_four
 from maxmargin.problems.statistics import add_example, project_example
-from maxmargin.solvers.core.batches import note_overlap, part_start
+from maxmargin.solvers.core.batches import note_overlap, overlap_share, part_start
 from maxmargin.solvers.oracles.compiled import find_plane, gram_times_plane
 from maxmargin.solvers.oracles.plane_search import group_of
 from maxmargin.solvers.planes.arena import (
@@ -123,8 +123,10 @@ class Walk(Struct):
     clock: int
     #: Whether planes have a small part of the coordinates.
     few: bool
-    #: What the moves of two examples have in common, of the curvature along one.
-    overlap: float
+    #: (SLOTS,): what the moves of two examples have in common, of the curvature along one, as far as was known after each batch. A
+    #: batch goes by what was known when it was opened, two batches before; (2,): the sums of `measured` before the walk.
+    overlaps: NDArray[np.float64]
+    before: NDArray[np.float64]
     #: (results, planes), where the SLOTS slots have as many results as the largest batch has examples: the masses that move.
     moved: NDArray[np.float64]
     #: (results, LINE): what they gain, the slope and curvature along them, and how many entries of the weights' change they make; a
@@ -180,6 +182,7 @@ def visit_batches(
                     return WAITING
                 if leads:
                     _end_batch(batch, w_v, w_f, store, work, walk, number, notes, v)
+                    walk.overlaps[number % SLOTS] = overlap_share(walk.measured)
             elif leads:
                 if not parts_are_done(counters, role, n_parts):
                     return WAITING
@@ -212,7 +215,8 @@ def _visit_part(
     filled, segment, index, value = store.filled, store.segment, store.entry, store.value
     # Small batches have fewer parts than there are segments, and take them in turn.
     k, end, here = part_start(starts, b, part, n_parts), part_start(starts, b, part + 1, n_parts), number % len(filled)
-    steps, stiff = rules.steps > 0, 1.0 + (starts[b + 1] - starts[b] - 1) * walk.overlap
+    steps, overlap = rules.steps > 0, overlap_share(walk.before) if b < 2 else walk.overlaps[(b - 2) % SLOTS]
+    stiff = 1.0 + (starts[b + 1] - starts[b] - 1) * overlap
     first = starts[b] - b % SLOTS * (len(walk.move) // SLOTS)
     if not steps:
         k = walk.at[part]
