@@ -146,7 +146,9 @@ class PairVisits:
         )  # fmt: skip
         self.hands = [self._hand(k) for k in range(self.most)]
         self.attendance = Attendance()
-        self.lined = zeros_in_lines((problem.variable_features.shape[1], -(-self.n_labels // LINE) * LINE))
+        #: One hand has the state's own weights there.
+        width = -(-self.n_labels // LINE) * LINE if self.most > 1 else 0
+        self.lined = zeros_in_lines((problem.variable_features.shape[1], width))
 
     def _hand(self, number: int) -> Hand:
         n, f = self.n_labels, self.n_factors
@@ -158,6 +160,9 @@ class PairVisits:
 
     def begin_pass(self, now: Any) -> None:
         """Bring the weights in lines up to date."""
+        if self.most == 1:
+            self.lined = now.w_v
+            return
 
         def copy(begin: int, end: int) -> None:
             self.lined[begin:end, : self.n_labels] = now.w_v[begin:end]
@@ -166,6 +171,8 @@ class PairVisits:
 
     def end_pass(self, now: Any) -> None:
         """Bring the state's weights up to date."""
+        if self.most == 1:
+            return
 
         def copy(begin: int, end: int) -> None:
             now.w_v[begin:end] = self.lined[begin:end, : self.n_labels]
