@@ -161,6 +161,20 @@ def test_segments_that_are_full_get_more_room(jobs, batches, monkeypatch):
     np.testing.assert_array_equal(tight.history["dual"], roomy.history["dual"])
 
 
+def test_batches_of_large_examples_are_small(batches, monkeypatch):
+    problem = chains()
+    run = BCFW().make_run(problem, 0.05, 0, 2)
+    assert run.batch_size(20) == 15
+    monkeypatch.setattr(plane_run, "_CHANGES", 3 * plane_run.SLOTS * (2 * run.half + 1))
+    assert run.batch_size(20) == 3
+    one, other = (BCFW().solve(problem, 20.0, tol=0.0, max_passes=6, n_jobs=n) for n in (1, 2))
+    np.testing.assert_array_equal(one.weights, other.weights)
+    monkeypatch.setattr(plane_run, "_CHANGES", 1)
+    assert run.batch_size(20) == 1
+    walk = run.new_walk(run.begin(None), np.arange(60), Rules(1.0, 0.0, 0.0, INNER, STEPS, True))
+    assert len(walk.move) == 1
+
+
 def test_a_time_limit_holds_in_threads(batches):
     problem = chains(n=3000)
     BCFW().solve(problem, 1e4, tol=0.0, max_passes=1, n_jobs=2)

@@ -54,6 +54,8 @@ _ROOM = 1 << 16
 _PRODUCTS, _LEAST_CAPACITY = 1 << 24, 6
 #: Segments of the arena, at most: parts of batches add planes to their own.
 _SEGMENTS = 16
+#: Numbers for which there is room in the changes of batches: 32 MB.
+_CHANGES = 1 << 22
 #: Coordinates of a variable above which slopes are read by the coordinates that planes have.
 _WIDE = 12
 
@@ -85,7 +87,7 @@ class PlaneRun(BlockRun[PlaneState]):
         capacity = 1 + int(min(max(self.solver.cache, 1), most))
         # Of very many examples few have many planes: those get more room when they need it.
         capacity = min(capacity, max(_LEAST_CAPACITY, math.isqrt(_PRODUCTS // p.n_examples)))
-        segments = min(_SEGMENTS, batch_size(p.n_examples, 20))
+        segments = min(_SEGMENTS, self.batch_size(20))
         store = Arena.empty(p.n_examples, capacity, _ROOM // segments + 2 * self.half, segments)
         return PlaneState(**common, store=store, overlap=np.zeros(2))
 
@@ -253,7 +255,7 @@ class PlaneRun(BlockRun[PlaneState]):
     def new_walk(self, now: PlaneState, order: NDArray[np.int64], rules: Rules) -> Walk:
         """A walk that has not begun."""
         n, steps = len(order), rules.steps > 0
-        size = batch_size(self.problem.n_examples, now.n_passes) if steps else max(n, 1)
+        size = self.batch_size(now.n_passes) if steps else max(n, 1)
         if steps and size > 1:
             places, starts = in_batches(order, size, self.problem.n_examples)
             # The longest of a batch first: threads that take one after the other are done at about the same time.
@@ -262,7 +264,8 @@ class PlaneRun(BlockRun[PlaneState]):
         else:
             places, starts = np.arange(n), np.minimum(np.arange(-(-n // size) + 1) * size, n)
         n_parts = max(1, min(size, len(now.store.filled)))
-        results, coordinates = SLOTS * size if steps else 0, 2 * self.half
+        # One thread alone writes a result before it finds the next.
+        results, coordinates = 0 if not steps else SLOTS * size if size > 1 else 1, 2 * self.half
         listed, move = (results, coordinates if self.few else 0), zeros_in_lines((results, LINE))
         return Walk(
             order[places], places, starts, now.gaps, now.n_passes, self.few, np.zeros(SLOTS), now.overlap.copy(),
@@ -270,6 +273,10 @@ class PlaneRun(BlockRun[PlaneState]):
             np.empty(listed, np.int64), np.empty(listed, np.int32), now.overlap,
             starts[:2][-1] * np.arange(n_parts) // n_parts, np.zeros(1), np.zeros(1, np.int64), turn_counters(),
         )  # fmt: skip
+
+    def batch_size(self, n_passes: int) -> int:
+        """Examples that are visited together in a pass; few where the changes that they make would take much room."""
+        return min(batch_size(self.problem.n_examples, n_passes), max(1, _CHANGES // (SLOTS * 2 * self.half + 1)))
 
     @cached_property
     def few(self) -> bool:
