@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from maxmargin.jit import atomic_add, atomic_read, atomic_swap, atomic_write, kernel
-from maxmargin.parallel.crew import in_threads
+from maxmargin.parallel.team import in_threads
 from maxmargin.parallel.turns import (
     BATCH,
     CLOSED,

@@ -93,7 +93,7 @@ def map_shards(
     if threads <= 1 or len(shards) <= 1:
         return [function(begin, end) for begin, end in shards]
     # Imported here, since it needs Numba.
-    from maxmargin.parallel.crew import in_threads
+    from maxmargin.parallel.team import in_threads
 
     answers: list[T | None] = [None] * len(shards)
     errors: dict[int, BaseException] = {}

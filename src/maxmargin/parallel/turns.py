@@ -42,8 +42,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maxmargin.jit import atomic_add, atomic_read, atomic_swap, atomic_write, give_way, inner, wait_a_little
-from maxmargin.parallel.crew import in_threads
 from maxmargin.parallel.lines import LINE, zeros_in_lines
+from maxmargin.parallel.team import in_threads
 
 #: Batches whose results are kept at a time: so far may a helper be behind.
 SLOTS = 16

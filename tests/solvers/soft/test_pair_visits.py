@@ -51,7 +51,7 @@ def test_the_number_of_threads_does_not_change_the_bits(name):
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("options", [{}, {"multipliers": False, "rho": 2.0}, {"smoothing": 0.01}])
 def test_a_visit_moves_what_it_moves_one_block_at_a_time(name, options):
-    """Beside visits.py, which knows nothing of hands.
+    """Beside visits.py, which knows nothing of workers.
 
     At a point drawn at random, and of one sweep: at others, joint states have equal scores, and the last bit decides between them.
     """
@@ -98,15 +98,15 @@ def test_walks_without_the_others_are_known_to_them(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_hand_that_fails_ends_the_others(number, monkeypatch):
+def test_a_worker_that_fails_ends_the_others(number, monkeypatch):
     real, began = pair_visits.visit_pairs, threading.Event()
 
     def failing(*arguments):
-        hand, order = arguments[-2].number, arguments[4]
-        if hand == number and len(order):
+        worker, order = arguments[-2].number, arguments[4]
+        if worker == number and len(order):
             began.set()
             raise ValueError("not here")
-        # A hand that has not begun when the leader ends never does.
+        # A worker that has not begun when the leader ends never does.
         assert not len(order) or began.wait(60.0)
         return real(*arguments)
 
@@ -123,7 +123,7 @@ def test_examples_without_weight_are_left_out():
 
 
 @pytest.mark.parametrize("looks", [1, 5])
-def test_hands_that_part_again_and_again_do_the_same(looks, monkeypatch):
+def test_workers_that_part_again_and_again_do_the_same(looks, monkeypatch):
     """As on a machine where the other is always late: every wait is a long one, and none is accepted."""
     problem = label_sets(n=400, n_labels=20)
     one = SoftBCFW().solve(problem, 20.0, tol=0.0, max_passes=4)

@@ -1,7 +1,8 @@
 """Threads that stay awake for a moment after their work: the next piece of it often comes at once.
 
 It takes some tens of microseconds to wake a thread, and systems may put it on the core of the thread that woke it, where both are
-slow for some milliseconds. So a thread that has nothing to do listens for a millisecond before it sleeps, as those of OpenMP do.
+slow for some milliseconds. So a thread that has nothing to do looks for work for a millisecond before it sleeps, as those of OpenMP
+do.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from maxmargin.parallel.lines import LINE, zeros_in_lines
 _LOOKS, _SOME = 0 if getattr(numba.config, "DISABLE_JIT", False) else 30_000, 1_000
 
 
-class Crew:
-    """Some threads, which do what they are told and then listen for more.
+class Team:
+    """Some threads, which call functions and then wait for more, awake for a moment.
 
     Parameters
     ----------
@@ -33,8 +34,8 @@ class Crew:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.bells = zeros_in_lines((size * LINE,), np.int64)
-        self.doors = [threading.Semaphore(0) for _ in range(size)]
+        self.signals = zeros_in_lines((size * LINE,), np.int64)
+        self.semaphores = [threading.Semaphore(0) for _ in range(size)]
         self.jobs: list[tuple[Future[None], Callable[[], None]] | None] = [None] * size
         for number in range(size):
             threading.Thread(target=self._work, args=(number,), daemon=True, name=f"maxmargin-{number}").start()
@@ -45,16 +46,16 @@ class Crew:
         for number, function in enumerate(functions):
             started.append(Future())
             self.jobs[number] = started[-1], function
-            ring(self.bells, number * LINE)
-            self.doors[number].release()
+            signal(self.signals, number * LINE)
+            self.semaphores[number].release()
         return started
 
     def _work(self, number: int) -> None:
-        heard = 0
+        seen = 0
         while True:
-            listen(self.bells, number * LINE, heard, _LOOKS)
-            self.doors[number].acquire()
-            heard += 1
+            wait_for_signal(self.signals, number * LINE, seen, _LOOKS)
+            self.semaphores[number].acquire()
+            seen += 1
             job, self.jobs[number] = self.jobs[number], None
             assert job is not None
             _do(*job)
@@ -73,7 +74,7 @@ def _do(future: Future[None], function: Callable[[], None]) -> None:
         future.set_result(None)
 
 
-_idle: list[Crew] = []
+_idle: list[Team] = []
 _lock = threading.Lock()
 
 
@@ -82,8 +83,8 @@ def in_threads(leader: Callable[[], None], helpers: Sequence[Callable[[], None]]
     if not helpers:
         leader()
         return
-    crew = _borrow(len(helpers))
-    started = crew.start(helpers)
+    team = _borrow(len(helpers))
+    started = team.start(helpers)
     try:
         leader()
     finally:
@@ -91,19 +92,19 @@ def in_threads(leader: Callable[[], None], helpers: Sequence[Callable[[], None]]
             one.cancel()
         wait(started)
         with _lock:
-            _idle.append(crew)
+            _idle.append(team)
     for one in started:
         if not one.cancelled():
             one.result()
 
 
-def _borrow(size: int) -> Crew:
-    """A crew that nobody else has."""
+def _borrow(size: int) -> Team:
+    """A team that nobody else has."""
     with _lock:
-        for k, crew in enumerate(_idle):
-            if crew.size >= size:
+        for k, team in enumerate(_idle):
+            if team.size >= size:
                 return _idle.pop(k)
-    return Crew(size)
+    return Team(size)
 
 
 def _forget() -> None:
@@ -121,16 +122,16 @@ if hasattr(os, "register_at_fork"):
 
 
 @kernel
-def ring(bells: Any, at: int) -> None:
-    """Let a thread that listens hear that there is work."""
-    atomic_add(bells, at, 1)
+def signal(signals: Any, at: int) -> None:
+    """Tell a thread that is awake that there is work."""
+    atomic_add(signals, at, 1)
 
 
 @kernel
-def listen(bells: Any, at: int, heard: int, looks: int) -> None:
-    """Wait for one more ring, but not for long."""
+def wait_for_signal(signals: Any, at: int, seen: int, looks: int) -> None:
+    """Wait for one more signal, but not for long."""
     for look in range(looks):
-        if atomic_read(bells, at) > heard:
+        if atomic_read(signals, at) > seen:
             return
         if look % _SOME == _SOME - 1:
             give_way()

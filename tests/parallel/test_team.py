@@ -1,4 +1,4 @@
-"""Threads that stay awake: they do what they are told, once, and are nobody else's meanwhile."""
+"""Threads that stay awake: each function is called once, and a team works for one caller at a time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from maxmargin.parallel import crew
-from maxmargin.parallel.crew import Crew, in_threads
+from maxmargin.parallel import team
+from maxmargin.parallel.team import Team, in_threads
 from maxmargin.parallel.threads import map_shards
 
 
@@ -35,11 +35,11 @@ def test_threads_are_used_again():
 def test_a_helper_that_has_not_begun_never_does(monkeypatch):
     """Its thread is at work for another one."""
     busy, done = threading.Event(), []
-    one = Crew(1)
+    one = Team(1)
     (first,) = one.start([lambda: busy.wait(60.0)])
     while not first.running():
         pass
-    monkeypatch.setattr(crew, "_borrow", lambda size: one)
+    monkeypatch.setattr(team, "_borrow", lambda size: one)
     threading.Timer(0.1, busy.set).start()
     in_threads(lambda: None, [lambda: done.append(1)])
     assert done == []
