@@ -14,9 +14,9 @@ patience ends, or that holds a part for long (`take_turns`), is *retired*. It ta
 So on a machine that is busy with something else the leader goes on alone. Whoever finds nothing to do for some tenths of a
 millisecond returns from the kernel, to be called again after others had a chance to run.
 
-Layout of the counters: parts that were taken, parts that may be taken, parts that are done, all counted over all batches; RUNNING,
-CLOSED or ABORTED; whether someone asked the leader to open no more batches; for each helper, the batches that it has written (-1
-before it begins) and the part that it holds (-1 if none), and in a line of its own whether it is retired.
+Layout of the counters: parts that were taken, parts that may be taken, parts that are done, all counted over all batches; whether
+the turns are running, ended or aborted; whether someone asked the leader to open no more batches; for each helper, the batches that
+it has written (-1 before it begins) and the part that it holds (-1 if none), and in a line of its own whether it is retired.
 
 A thread's *role* is an array of its own: its number (0 is the leader), the batches that it has written, how many results of the
 next one, whether it has begun, and for how long it has found nothing to do.

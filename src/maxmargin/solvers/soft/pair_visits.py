@@ -38,6 +38,7 @@ from maxmargin.problems.features import add_row, score_row
 from maxmargin.problems.layout import P_BLOCK, P_STATE_I, P_STATE_J
 from maxmargin.solvers.core.batches import Attendance
 from maxmargin.solvers.soft.pairs import best_and_worst
+from maxmargin.solvers.soft.simplex import best_mass
 from maxmargin.solvers.soft.state import Rules
 
 #: Parts of the factors and of the labels.
@@ -535,14 +536,7 @@ def _move_labels(batch: Any, rules: Any, worker: Any, m: int, own: float, first:
             if now > 0.0:
                 total += now * (high - on)
         slope, curvature = on - off, own * (sharing[start] + sharing[start + 1]) + 2.0 * pull
-        if slope == -np.inf or slope == np.inf:
-            continue
-        if curvature > 0.0:
-            target = min(1.0, max(0.0, now + slope / curvature))
-        elif slope == 0.0:
-            continue
-        else:
-            target = 1.0 if slope > 0.0 else 0.0
+        target = best_mass(now, slope, curvature)
         step = target - now
         if step != 0.0:
             mu[v] = target

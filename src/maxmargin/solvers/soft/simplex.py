@@ -1,4 +1,4 @@
-"""The block of one variable with three or more states: a projection onto the simplex."""
+"""The block of one variable: a number where it has two states, a projection onto the simplex where it has more."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from typing import Any
 import numpy as np
 
 from maxmargin.jit import inner
+
+
+@inner
+def best_mass(now: float, slope: float, curvature: float) -> float:
+    """The mass of the second of two states at the block's maximum, from what it has now; a forbidden state keeps its mass."""
+    if slope == -np.inf or slope == np.inf:
+        return now
+    if curvature > 0.0:
+        return min(1.0, max(0.0, now + slope / curvature))
+    if slope == 0.0:
+        return now
+    return 1.0 if slope > 0.0 else 0.0
 
 
 @inner

@@ -38,7 +38,7 @@ from maxmargin.problems.layout import P_BLOCK, P_STATE_I, P_STATE_J
 from maxmargin.problems.tables import slot_add
 from maxmargin.problems.templates import TABLE
 from maxmargin.solvers.soft.pairs import best_and_worst
-from maxmargin.solvers.soft.simplex import project_block
+from maxmargin.solvers.soft.simplex import best_mass, project_block
 from maxmargin.solvers.soft.structured import add_messages, sweep_structured
 
 
@@ -376,16 +376,8 @@ def _sweep_variables(batch: Any, dual: Any, rules: Any, room: Any, m: int, q: in
             curvature = own * (sharing[start] + sharing[start + 1]) + 2.0 * pull
             if blocks[start] == blocks[start + 1]:
                 curvature = 2.0 * pull
-            now = mu[at + 1]
-            if slope == -np.inf or slope == np.inf:
-                continue
-            if curvature > 0.0:
-                target = min(1.0, max(0.0, now + slope / curvature))
-            elif slope == 0.0:
-                continue
-            else:
-                target = 1.0 if slope > 0.0 else 0.0
-            step = target - now
+            target = best_mass(mu[at + 1], slope, curvature)
+            step = target - mu[at + 1]
             if step != 0.0:
                 mu[at + 1] = target
                 mu[at] = 1.0 - target
