@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 #: Seconds after which a test hangs; the longest takes 15.
 HANGS = 300
@@ -51,8 +52,10 @@ def pytest_configure(config):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol():
-    faulthandler.dump_traceback_later(HANGS, exit=True, file=sys.__stderr__)
+def pytest_runtest_protocol(item):
+    # The standard error is captured during tests; pytest keeps the one from before for its own use of this module.
+    file = item.config.stash.get(fault_handler_stderr_fd_key, sys.__stderr__)
+    faulthandler.dump_traceback_later(HANGS, exit=True, file=file)
     try:
         return (yield)
     finally:
