@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from maxmargin import ChainSVM, load
 from maxmargin.problems import Features, chain_problem
 from maxmargin.problems import columns as module
-from maxmargin.problems.columns import Columns, OrderedFeatures, columns_of
+from maxmargin.problems.columns import Columns, OrderedFeatures, columns_of, in_order_of_use
 from maxmargin.solvers import (
     BCFW,
     LBFGS,
@@ -171,6 +171,19 @@ def test_ordered_features(merge, constant, ones):
     w = w[:-2].reshape(2, given.shape[1])
     np.testing.assert_allclose(given.matrix() @ w.T, matrix @ u.T, atol=1e-12)
     assert (w**2).sum() == pytest.approx((u**2).sum())
+    threaded = OrderedFeatures(rows, merge, constant, threads=3)
+    np.testing.assert_array_equal(threaded.column, found.column)
+    for one, other in zip(threaded.arrays, found.arrays, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_columns_are_sorted_by_the_bits_of_their_use_and_then_by_their_first_row():
+    rng = np.random.default_rng(0)
+    entries, first = rng.integers(0, 40, size=500), rng.integers(0, 90, size=500)
+    columns = np.flatnonzero(rng.random(500) < 0.7)
+    wanted = columns[np.lexsort((first[columns], -np.frexp(entries[columns])[1]))]
+    np.testing.assert_array_equal(in_order_of_use(columns, entries, first), wanted)
+    assert len(in_order_of_use(columns[:0], entries, first)) == 0
 
 
 def test_an_estimator_has_its_own_columns_and_names(monkeypatch, tmp_path):

@@ -39,6 +39,7 @@ from maxmargin.estimators.training import train
 from maxmargin.inference import Engine, choose, engine
 from maxmargin.inference.choice import is_exact
 from maxmargin.measures import MeasureProblem
+from maxmargin.parallel import n_threads
 from maxmargin.problems import FactorGraphs, Features
 from maxmargin.problems.columns import OrderedFeatures
 from maxmargin.problems.features import KernelBlocks, KernelFeatures
@@ -315,7 +316,9 @@ class StructuredEstimator(ReadableWeights, CallbackSupportMixin, BaseEstimator):
                 weights = weights.copy()
             for side, rows in scaled:
                 rows.restore(problem.split_weights(weights)[side])
-            return given.outside(weights, problem.n_variable_blocks) if isinstance(given, OrderedFeatures) else weights
+            if not isinstance(given, OrderedFeatures):
+                return weights
+            return given.outside(weights, problem.n_variable_blocks, n_threads(self.n_jobs))
 
         def as_if_ended(weights: NDArray[np.float64]) -> Any:
             model = copy.copy(self)

@@ -34,6 +34,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from maxmargin.errors import DataError
 from maxmargin.estimators.basis import BasisFeatures, cluster_centres, coordinates, greedy_rows, nearest_rows
 from maxmargin.packed.rows import PackedFeatures, StoredRows
+from maxmargin.parallel import n_threads
 from maxmargin.problems.columns import OrderedFeatures, worth_ordering
 from maxmargin.problems.features import Features, KernelBlocks, KernelFeatures, check_semidefinite
 from maxmargin.solvers import SOLVERS
@@ -92,7 +93,8 @@ def training_rows(estimator: Any, features: Features, blocks: bool | None = None
         if isinstance(features, PackedFeatures) and estimator.fit_intercept:
             return features.with_constant()
         if ordered and worth_ordering(features):
-            return OrderedFeatures(features, constant=bool(estimator.fit_intercept))
+            threads = n_threads(estimator.n_jobs)
+            return OrderedFeatures(features, constant=bool(estimator.fit_intercept), threads=threads)
         return features.with_constant() if estimator.fit_intercept else features
     precomputed = estimator.kernel == "precomputed"
     if precomputed and features.shape[0] != _rows(estimator, features).shape[1]:

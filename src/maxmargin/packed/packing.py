@@ -302,9 +302,9 @@ class RawRows:
             n = len(columns) + len(counts)
             given = np.empty(0, self.dtype) if data is None else values
             rows = FeatureArrays(begins, columns, given, np.empty((0, 0), self.dtype), np.empty(0), np.empty((0, 0)))
-            ends, moved = np.zeros(len(counts) + 1, np.int64), np.empty(n, np.int32)
+            ends, moved = begins + np.arange(len(begins)), np.empty(n, np.int32)
             numbers = np.empty(0 if data is None else n, self.dtype)
-            move_columns(rows, shifted, np.empty(0), True, ends, moved, numbers)
+            move_columns(rows, shifted, np.empty(0), True, ends, moved, numbers, 0, len(counts))
             indptr.add(ends[1:] + at)
             indices.add(moved)
             if data is not None:

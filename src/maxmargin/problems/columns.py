@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maxmargin.jit import kernel
-from maxmargin.parallel.threads import map_shards
+from maxmargin.jit import inner, kernel
+from maxmargin.parallel.threads import map_shards, run_shards
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.features import Features, KernelFeatures, entry
 
@@ -46,13 +46,15 @@ class OrderedFeatures(Features):
         Whether one column stands for those with a single entry in the same row.
     constant : bool
         Add a last column of ones, there: no copy of the features is made for it.
+    threads : int
+        Threads that write them.
     """
 
     #: (p,): the column here that stands for each column there, and the share of its weight: w = share * u.
     column: NDArray[np.int32]
     share: NDArray[np.float64]
 
-    def __init__(self, features: Features, merge: bool = False, constant: bool = False) -> None:
+    def __init__(self, features: Features, merge: bool = False, constant: bool = False, threads: int = 1) -> None:
         rows, p = features.shape[0], features.shape[1] + int(constant)
         entries, first, value = np.zeros(p, np.int64), np.full(p, rows), np.zeros(p)
         look_at_columns(features.arrays, entries, first, value)
@@ -76,10 +78,15 @@ class OrderedFeatures(Features):
         merged = np.full(p if merge else 0, -1.0)
         merged[single] = length[group]
         to = np.where(stays, self.column, -1).astype(np.int32)
-        n, given = int(entries[stays].sum()), features.arrays.data
-        indptr, indices = np.zeros(rows + 1, np.int64), np.empty(n, np.int32)
+        indptr, given = rows_that_stay(features.arrays, to, constant), features.arrays.data
+        n = int(indptr[-1])
+        indices = np.empty(n, np.int32)
         data = np.empty(n if merge or len(given) else 0, np.float64 if merge else given.dtype)
-        move_columns(features.arrays, to, merged, constant, indptr, indices, data)
+        run_shards(
+            lambda begin, end: move_columns(features.arrays, to, merged, constant, indptr, indices, data, begin, end),
+            rows,
+            threads,
+        )
         self.set_rows(indptr, indices, data, len(kept), features.name)
 
     def outside(self, flat: NDArray[np.float64], n_blocks: int, threads: int = 1) -> NDArray[np.float64]:
@@ -103,7 +110,8 @@ def in_order_of_use(
     columns: NDArray[np.int64], entries: NDArray[np.int64], first: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Some columns in the order of their use, by their numbers of entries and the row of the first."""
-    return columns[np.lexsort((first[columns], -np.frexp(entries[columns])[1]))]
+    found: NDArray[np.int64] = sort_by_use(columns, entries, first)
+    return found
 
 
 class Columns:
@@ -115,10 +123,12 @@ class Columns:
         With sparse features of its variables.
     merge : bool
         Whether one column stands for those with a single entry in the same row.
+    threads : int
+        Threads that write them.
     """
 
-    def __init__(self, problem: FactorGraphs, merge: bool = False) -> None:
-        self.problem, self.features = problem, OrderedFeatures(problem.variable_features, merge)
+    def __init__(self, problem: FactorGraphs, merge: bool = False, threads: int = 1) -> None:
+        self.problem, self.features = problem, OrderedFeatures(problem.variable_features, merge, threads=threads)
         #: The batch in these coordinates.
         self.inside = problem.with_variable_features(self.features)
 
@@ -127,7 +137,7 @@ class Columns:
         return self.features.outside(flat, self.problem.n_variable_blocks, threads)
 
 
-def columns_of(problem: Any, merge: bool = False) -> Columns | None:
+def columns_of(problem: Any, merge: bool = False, threads: int = 1) -> Columns | None:
     """The coordinates in which a solver should work; None where the problem's own are as good."""
     if not isinstance(problem, FactorGraphs) or problem.n_weights <= _FEW:
         return None
@@ -137,7 +147,7 @@ def columns_of(problem: Any, merge: bool = False) -> Columns | None:
         return None
     if isinstance(features, KernelFeatures) or not features.sparse or len(features.arrays.indices) == 0:
         return None
-    return None if isinstance(features, OrderedFeatures) and not merge else Columns(problem, merge)
+    return None if isinstance(features, OrderedFeatures) and not merge else Columns(problem, merge, threads)
 
 
 def worth_ordering(features: Features) -> bool:
@@ -166,15 +176,64 @@ def look_at_columns(features: Any, entries: Any, first: Any, value: Any) -> None
 
 
 @kernel
-def move_columns(features: Any, to: Any, merged: Any, constant: bool, indptr: Any, indices: Any, data: Any) -> None:
+def sort_by_use(columns: Any, entries: Any, first: Any) -> Any:
+    """Columns by the bits of their numbers of entries, the most first, and among equals by the row of the first entry.
+
+    Two counting sorts: they are many, and comparing them takes ten times longer.
+    """
+    rows = 0
+    for k in range(len(columns)):
+        rows = max(rows, first[columns[k]] + 1)
+    key = np.empty(len(columns), np.int64)
+    for k in range(len(columns)):
+        key[k] = first[columns[k]]
+    by_row = columns[_sorted_places(key, rows)]
+    for k in range(len(columns)):
+        key[k], left = 63, entries[by_row[k]]
+        while left > 0:
+            left >>= 1
+            key[k] -= 1
+    return by_row[_sorted_places(key, 64)]
+
+
+@inner
+def _sorted_places(key: Any, n_keys: int) -> Any:
+    """Where the keys stand when they are sorted; equal ones stay in their order."""
+    starts, places = np.zeros(n_keys + 1, np.int64), np.empty(len(key), np.int64)
+    for k in range(len(key)):
+        starts[key[k] + 1] += 1
+    for k in range(n_keys):
+        starts[k + 1] += starts[k]
+    for k in range(len(key)):
+        places[starts[key[k]]] = k
+        starts[key[k]] += 1
+    return places
+
+
+@kernel
+def rows_that_stay(features: Any, to: Any, constant: bool) -> Any:
+    """Where the rows of `move_columns` begin."""
+    old_indptr, old = features.indptr, features.indices
+    indptr = np.zeros(len(old_indptr), np.int64)
+    for row in range(len(old_indptr) - 1):
+        n = int(constant)
+        for q in range(old_indptr[row], old_indptr[row + 1]):
+            n += to[old[q]] >= 0
+        indptr[row + 1] = indptr[row] + n
+    return indptr
+
+
+@kernel
+def move_columns(
+    features: Any, to: Any, merged: Any, constant: bool, indptr: Any, indices: Any, data: Any, first: int, last: int
+) -> None:
     """Write rows whose entries are moved to other columns, sorted; those with -1 are left out, those `merged` get their value.
 
     With `constant` every row has a 1 in the last of the columns, too.
     """
     old_indptr, old, values = features.indptr, features.indices, features.data
-    at = 0
-    for row in range(len(old_indptr) - 1):
-        begin = at
+    for row in range(first, last):
+        begin = at = indptr[row]
         if constant:
             indices[at] = to[len(to) - 1]
             if len(data) > 0:
@@ -187,7 +246,6 @@ def move_columns(features: Any, to: Any, merged: Any, constant: bool, indptr: An
                     whole = len(merged) > 0 and merged[old[q]] >= 0.0
                     data[at] = merged[old[q]] if whole else entry(values, q)
                 at += 1
-        indptr[row + 1] = at
         # Shell's sort, with gaps that grow by 3.
         gap = 1
         while 3 * gap < at - begin:

@@ -172,7 +172,7 @@ class Solver(ABC):
             problem = problem.with_loss_tables()
         # Signs are those of the problem's own columns.
         free = getattr(problem, "signs", None) is None
-        columns = columns_of(problem) if self.orders_columns and free else None
+        columns = columns_of(problem, threads=n_threads(n_jobs)) if self.orders_columns and free else None
         problem = problem if columns is None else columns.inside
         run = self.make_run(problem, 1.0 / C, random_state, n_threads(n_jobs))
         run.tol, run.max_passes, run.watched = tol, max_passes, monitor is not None

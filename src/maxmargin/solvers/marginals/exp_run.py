@@ -33,7 +33,7 @@ class ExpRun(OracleRun[S]):
     scores: list[NDArray[np.float64]]
 
     def __init__(self, solver: Any, problem: Any, lam: float, random_state: Any, threads: int) -> None:
-        self.columns = columns_of(problem, merge=True)
+        self.columns = columns_of(problem, merge=True, threads=threads)
         problem = problem if self.columns is None else self.columns.inside
         super().__init__(solver, problem, lam, random_state, threads)
         loss_augmented = getattr(solver, "objective", "margin") != "log"
