@@ -285,7 +285,7 @@ def test_visits_with_dense_rows_do_what_others_do(monkeypatch):
         run = BCFW("exhaustive").make_run(problem, 1.0 / C, 0, 1)
         # Masses elsewhere than where the last visits left them.
         state.store.shrink(0.5)
-        state.w_v[:], state.w_f[:] = run.dual_point(state)[1:]
+        run.make_afresh(state, (state.w_v, state.w_f))
         dense = run.rows
         # One step of one example: a step leaves two planes with equal slopes, and rounding has the choice of the next.
         for m in range(problem.n_examples):
@@ -294,7 +294,8 @@ def test_visits_with_dense_rows_do_what_others_do(monkeypatch):
                 now = replace(state, w_v=state.w_v.copy(), w_f=state.w_f.copy(), store=state.store._copy())
                 run.rows, counts = rows, np.zeros(3, np.int64)
                 gain = run.visit(now, np.array([m]), run.resting._replace(ask=False, steps=1), counts)
-                linear, *w = run.dual_point(now)
+                linear, w = run.linear_part(now), (np.empty_like(now.w_v), np.empty_like(now.w_f))
+                run.make_afresh(now, w)
                 np.testing.assert_allclose(now.w_v, w[0], atol=1e-9)
                 np.testing.assert_allclose(now.w_f, w[1], atol=1e-9)
                 found.append((gain, linear, *w, counts))

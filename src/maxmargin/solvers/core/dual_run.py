@@ -48,34 +48,54 @@ class DualRun(Run[D]):
 
     problem: FactorGraphs
 
-    def raise_dual(self, now: D, linear: float, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> None:
-        """Move the best dual point towards the new one as far as f grows.
+    def raise_dual(
+        self,
+        now: D,
+        linear: float,
+        r_v: NDArray[np.float64],
+        r_f: NDArray[np.float64],
+        centre: Weights | None = None,
+        share: float = 1.0,
+    ) -> tuple[float, float]:
+        """Move the best dual point towards the new one, r, as far as f grows.
 
         Both are feasible, so everything between them is, and f(mu) = linear - lam/2 |w(mu)|^2 is known from the two
-        ends. The first end is the truth, where both parts are 0: the bound is never below 0.
-        """
-        pairs = (now.dual_v, r_v, self.problem.variable_features), (now.dual_f, r_f, self.problem.factor_features)
-        along, square = 0.0, 0.0
-        for dual, r, features in pairs:
-            parts = (*features.halves(dual), *features.halves(r))
+        ends. The first end is the truth, where both parts are 0: the bound is never below 0. With a centre, r is found first,
+        from the weights, which are (1 - share) centre + share r.
 
-            def products(begin: int, end: int, parts: Any = parts) -> Any:
+        Returns the inner products of the weights with r, and with themselves.
+        """
+        sides = self.problem.variable_features, self.problem.factor_features
+        duals, weights = (now.dual_v, now.dual_f), (now.w_v, now.w_f)
+        sums = np.zeros(5)
+        for features, dual, r, w, c in zip(sides, duals, (r_v, r_f), weights, centre or weights, strict=True):
+            parts = *features.halves(dual), *features.halves(r), *features.halves(w)
+            halves: list[tuple[NDArray[np.float64], ...]] = [features.halves(one) for one in (c, w, r)]
+            if halves[0][0] is halves[0][1]:
+                halves = [one[:1] for one in halves]
+
+            def products(begin: int, end: int, parts: Any = parts, halves: Any = halves) -> Any:
+                if centre is not None:
+                    for one, other, to in zip(*halves, strict=True):
+                        apart(one[begin:end], other[begin:end], share, to[begin:end])
                 return products_towards(*(one[begin:end] for one in parts))
 
-            for more, more_square in map_rows(products, parts[0].shape, self.threads):
-                along += more
-                square += more_square
-        slope, curvature = linear - now.dual_linear - self.lam * along, self.lam * square
+            for found in map_rows(products, parts[0].shape, self.threads):
+                sums += found
+        own, along, square, across, norm = sums.tolist()
+        slope, curvature, step = linear - now.dual_linear - self.lam * along, self.lam * square, 0.0
         if slope > 0.0:
             step = min(1.0, slope / curvature) if curvature > 0.0 else 1.0
-            for dual, r, _ in pairs:
+            for dual, r in zip(duals, (r_v, r_f), strict=True):
 
                 def go(begin: int, end: int, dual: Any = dual, r: Any = r) -> None:
                     move_towards(dual[begin:end], r[begin:end], step)
 
                 map_rows(go, dual.shape, self.threads)
             now.dual_linear += step * (linear - now.dual_linear)
-        now.dual = max(now.dual, now.dual_linear - self.regulariser(now.dual_v, now.dual_f))
+        reached = own + step * (2.0 * along + step * square)
+        now.dual = max(now.dual, now.dual_linear - self.lam / 2.0 * reached)
+        return across, norm
 
     def keep_best(self, now: D, weights: Weights) -> None:
         """Copy the best weights so far, in threads."""
@@ -116,24 +136,41 @@ class DualRun(Run[D]):
 
 
 @kernel
-def products_towards(dual: Any, dual_other: Any, r: Any, r_other: Any) -> tuple[float, float]:
-    """The inner products of dual with r - dual, and of that with itself; see `Features.halves`."""
-    along, square = 0.0, 0.0
+def apart(centre: Any, w: Any, share: float, out: Any) -> None:
+    """Out = r where w = (1 - share) centre + share r."""
+    for row in range(len(out)):
+        for k in range(out.shape[1]):
+            out[row, k] = (w[row, k] - (1.0 - share) * centre[row, k]) / share
+
+
+@kernel
+def products_towards(dual: Any, dual_other: Any, r: Any, r_other: Any, w: Any, w_other: Any) -> Any:
+    """Inner products: of dual with itself and with r - dual, of that with itself, of w with r and with itself.
+
+    All are by halves; see `Features.halves`.
+    """
+    own, along, square, across, norm = 0.0, 0.0, 0.0, 0.0, 0.0
     for row in range(len(dual)):
-        more, more_square = _row_towards(dual[row], dual_other[row], r[row], r_other[row])
-        along += more
-        square += more_square
-    return along, square
+        more = _row_towards(dual[row], dual_other[row], r[row], r_other[row], w[row], w_other[row])
+        own += more[0]
+        along += more[1]
+        square += more[2]
+        across += more[3]
+        norm += more[4]
+    return own, along, square, across, norm
 
 
 @reordering
-def _row_towards(dual: Any, dual_other: Any, r: Any, r_other: Any) -> tuple[float, float]:
-    along, square = 0.0, 0.0
+def _row_towards(dual: Any, dual_other: Any, r: Any, r_other: Any, w: Any, w_other: Any) -> Any:
+    own, along, square, across, norm = 0.0, 0.0, 0.0, 0.0, 0.0
     for k in range(len(dual)):
         away = r_other[k] - dual_other[k]
+        own += dual[k] * dual_other[k]
         along += dual[k] * away
         square += (r[k] - dual[k]) * away
-    return along, square
+        across += r[k] * w_other[k]
+        norm += w[k] * w_other[k]
+    return own, along, square, across, norm
 
 
 @kernel

@@ -106,14 +106,6 @@ def move(w: Any, centre: Any, last: Any, beta: float, share: float) -> None:
 
 
 @kernel
-def apart(centre: Any, w: Any, share: float, out: Any) -> None:
-    """Out = r where w = (1 - share) centre + share r."""
-    for row in range(len(out)):
-        for k in range(out.shape[1]):
-            out[row, k] = (w[row, k] - (1.0 - share) * centre[row, k]) / share
-
-
-@kernel
 def between(centre: Any, r: Any, share: float, out: Any) -> None:
     """Out = (1 - share) centre + share r."""
     for row in range(len(out)):

@@ -129,7 +129,7 @@ class BlockRun(ProximalRun[B]):
             )
         if earlier is not None:
             self.shrink(now, earlier, min(1.0, self.lam / earlier.lam))
-            now.w_v[:], now.w_f[:] = self.dual_point(now)[1:]
+            self.make_afresh(now, (now.w_v, now.w_f))
             now.centre_v[:], now.centre_f[:] = now.w_v, now.w_f
             now.last_v[:], now.last_f[:] = now.w_v, now.w_f
         else:
@@ -142,8 +142,17 @@ class BlockRun(ProximalRun[B]):
         """Whatever else a run needs before its first pass."""
 
     @abstractmethod
-    def dual_point(self, now: B, afresh: bool = True) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """The linear part of f at the blocks, and their weights w(alpha): made afresh, or as the running sums have them."""
+    def make_afresh(self, now: B, out: Weights) -> None:
+        """Find the weights of the blocks, w(alpha)."""
+
+    @abstractmethod
+    def linear_part(self, now: B) -> float:
+        """The linear part of f at the blocks."""
+
+    @cached_property
+    def dual_weights(self) -> Weights:
+        """Room for w(alpha), kept from check to check: fresh memory costs more than what is written to it."""
+        return self.problem.working_weights()
 
     # -------------------------------------------------------------------------------------------- one pass
 
@@ -222,11 +231,13 @@ class BlockRun(ProximalRun[B]):
         clock = jit.clock()
         self.step_lam, self.oracle.in_earnest = now.step_lam, now.in_earnest
         afresh = off_schedule or len(now.history.get("gap", [])) % _AFRESH == _AFRESH // 2
-        linear, r_v, r_f = self.dual_point(now, afresh)
-        self.raise_dual(now, linear, r_v, r_f)
+        centre, r, share = (now.centre_v, now.centre_f), self.dual_weights, self.lam / self.step_lam
         if afresh:
             # This ends the drift of running sums.
-            self.mix(between, (now.centre_v, now.centre_f), (r_v, r_f), (now.w_v, now.w_f))
+            self.make_afresh(now, r)
+            self.mix(centre, r, share, (now.w_v, now.w_f))
+        linear = self.linear_part(now)
+        across, norm = self.raise_dual(now, linear, *r, None if afresh else centre, share)
         # What the oracle finds here the passes go on with, so it counts as theirs.
         asking = jit.clock()
         bounds = self.refresh_gaps(now, np.arange(self.problem.n_examples))
@@ -234,11 +245,11 @@ class BlockRun(ProximalRun[B]):
         now.seconds += asking
         best = now.w_v, now.w_f
         # A block's gap is its hinge minus the mean slope of its planes, and those add up to this.
-        slopes = linear - self.lam * self.inner(best, (r_v, r_f))
-        primal = self.regulariser(*best) + slopes + self.mean(now.gaps)
+        slopes, regulariser = linear - self.lam * across, self.lam / 2.0 * norm
+        primal = regulariser + slopes + self.mean(now.gaps)
         left_open = 0.0
         if bounds is not None:
-            found, primal = primal, self.regulariser(*best) + self.mean(bounds)
+            found, primal = primal, regulariser + self.mean(bounds)
             left_open = max(primal - found, 0.0)
         if self.solver.averaging:
             mean = self.primal(now.mean_v, now.mean_f)
@@ -253,14 +264,13 @@ class BlockRun(ProximalRun[B]):
         now.monitor_seconds += jit.clock() - clock - asking
         now.write_line(block_gap=self.mean(now.gaps), left_open=left_open, **self.line(now))
 
-    def mix(self, kernel: Any, centre: Weights, given: Weights, out: Weights) -> None:
-        """Find w, which is `between` the centre and w(alpha), or w(alpha), which is `apart` from it."""
-        share = self.lam / self.step_lam
-        for side in zip(centre, given, out, strict=True):
+    def mix(self, centre: Weights, r: Weights, share: float, out: Weights) -> None:
+        """Find w, which is `between` the centre and w(alpha)."""
+        for side in zip(centre, r, out, strict=True):
 
             def go(begin: int, end: int, side: Any = side) -> None:
                 one, other, to = (array[begin:end] for array in side)
-                kernel(one, other, share, to)
+                between(one, other, share, to)
 
             map_rows(go, side[0].shape, self.threads)
 

@@ -24,6 +24,7 @@ from maxmargin.jit import Struct, kernel
 from maxmargin.problems.factor_graphs import FactorGraphs
 from maxmargin.problems.layout import offsets
 from maxmargin.problems.statistics import add_example, add_statistics, project_example, statistics_sizes
+from maxmargin.solvers.core.dual_run import Weights
 from maxmargin.solvers.frank_wolfe.block_run import BlockRun, BlockState
 from maxmargin.solvers.frank_wolfe.visits import N_ORACLE, Rules, Visit
 from maxmargin.solvers.oracles.compiled import find_plane, gram_times_plane
@@ -70,13 +71,13 @@ class PlainRun(BlockRun[PlainState]):
         """Take over the means of an earlier run."""
         now.mean[:], now.ell[:] = share * earlier.mean, share * earlier.ell
 
-    def dual_point(
-        self, now: PlainState, afresh: bool = True
-    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """The linear part of f at the means, and their weights."""
-        r_v, r_f = np.empty_like(now.w_v), np.empty_like(now.w_f)
-        total = weights_of_means(self.problem.batch, self.sizes, self.start, now.mean, now.ell, self.scale, r_v, r_f)
-        return float(total) / self.problem.n_examples, r_v, r_f
+    def make_afresh(self, now: PlainState, out: Weights) -> None:
+        """The weights of the means."""
+        weights_of_means(self.problem.batch, self.sizes, self.start, now.mean, self.scale, *out)
+
+    def linear_part(self, now: PlainState) -> float:
+        """The mean loss of the means."""
+        return self.mean(now.ell)
 
     def visit_with(
         self,
@@ -145,17 +146,12 @@ def plain_visits(
 
 
 @kernel
-def weights_of_means(
-    batch: Any, sizes: Any, start: Any, mean: Any, ell: Any, scale: float, w_v: Any, w_f: Any
-) -> float:
-    """Make w afresh from the mean planes, scale = 1 / (lam M); returns sum_m weight_m ell_m."""
+def weights_of_means(batch: Any, sizes: Any, start: Any, mean: Any, scale: float, w_v: Any, w_f: Any) -> None:
+    """Make w afresh from the mean planes, scale = 1 / (lam M)."""
     examples, weight = batch.graphs.examples, batch.graphs.weight
     w_v[:] = 0.0
     w_f[:] = 0.0
-    total = 0.0
-    for m in range(len(ell)):
+    for m in range(len(weight)):
         s, at = examples[m].structure, start[m]
-        total += weight[m] * ell[m]
         add_statistics(batch.variables, m, s, w_v, mean, at, scale * weight[m])
         add_statistics(batch.factors, m, s, w_f, mean, at + sizes[s, 0], scale * weight[m])
-    return total

@@ -19,7 +19,7 @@ from maxmargin.parallel.threads import Stopped
 from maxmargin.parallel.turns import CLOSED, FREE, SLOTS, has_written, new_role, take_turns, turn_counters
 from maxmargin.problems.statistics import statistics_sizes
 from maxmargin.solvers.core.batches import Helpers, batch_size, in_batches
-from maxmargin.solvers.core.proximal import apart
+from maxmargin.solvers.core.dual_run import Weights
 from maxmargin.solvers.frank_wolfe.block_run import BlockRun, BlockState
 from maxmargin.solvers.frank_wolfe.cached_visits import DenseRows, dense_rows, visit_cached
 from maxmargin.solvers.frank_wolfe.visits import (
@@ -120,23 +120,14 @@ class PlaneRun(BlockRun[PlaneState]):
             now.step_lam = self.lam * min(max(1.0, condition**_EXPONENT), strongest)
         now.seconds += jit.clock() - clock
 
-    def dual_point(
-        self, now: PlaneState, afresh: bool = True
-    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """The linear part of f at the planes' masses, and their weights."""
-        r_v, r_f = self.dual_weights
-        if not afresh:
-            self.mix(apart, (now.centre_v, now.centre_f), (now.w_v, now.w_f), (r_v, r_f))
-            total = linear_of_planes(now.store, self.problem.arrays.weight)
-            return float(total) / self.problem.n_examples, r_v, r_f
+    def make_afresh(self, now: PlaneState, out: Weights) -> None:
+        """The weights of the planes' masses."""
         self.helpers.outdate()
-        total = weights_of_planes(self.problem.batch, now.store, 1.0 / (self.lam * self.problem.n_examples), r_v, r_f)
-        return float(total) / self.problem.n_examples, r_v, r_f
+        weights_of_planes(self.problem.batch, now.store, 1.0 / (self.lam * self.problem.n_examples), *out)
 
-    @cached_property
-    def dual_weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Room for w(alpha), kept from check to check: fresh memory costs more than what is written to it."""
-        return self.problem.working_weights()
+    def linear_part(self, now: PlaneState) -> float:
+        """The mean loss of the planes, by their masses."""
+        return float(linear_of_planes(now.store, self.problem.arrays.weight)) / self.problem.n_examples
 
     def move_centre(self, now: PlaneState) -> None:
         """Nesterov's step, which the weights follow."""

@@ -423,20 +423,15 @@ def linear_of_planes(planes: Any, weight: Any) -> float:
 
 
 @kernel
-def weights_of_planes(batch: Any, planes: Any, scale: float, w_v: Any, w_f: Any) -> float:
-    """Make w afresh from the planes, scale = 1 / (lam M); returns sum_m weight_m alpha_m . ell_m."""
-    alpha, ell, weight = planes.alpha, planes.ell, batch.graphs.weight
+def weights_of_planes(batch: Any, planes: Any, scale: float, w_v: Any, w_f: Any) -> None:
+    """Make w afresh from the planes, scale = 1 / (lam M)."""
+    alpha, weight = planes.alpha, batch.graphs.weight
     change = np.zeros(2 * batch.factors.at)
     w_v[:] = 0.0
     w_f[:] = 0.0
-    total = 0.0
     for m in range(len(weight)):
-        linear, first, n = 0.0, planes.first[m], planes.n_planes[m]
-        for a in range(first, first + n):
-            linear += alpha[a] * ell[a]
-        total += weight[m] * linear
+        first, n = planes.first[m], planes.n_planes[m]
         write_change(batch, planes, m, alpha[first : first + n], change, scale * weight[m], w_v, w_f)
-    return total
 
 
 @kernel
