@@ -85,7 +85,9 @@ def rows_of(folder, task, mode=None):
         return np.load(folder / "X.npy", mode), np.load(folder / "y.npy", mode)
     indices, data = np.load(folder / "indices.npy", mode), np.load(folder / "data.npy", mode)
     n = len(indices)
-    X = sp.csr_array((data.reshape(-1), indices.reshape(-1), np.arange(n + 1) * ENTRIES), shape=(n, COLUMNS))
+    # With wider numbers here scipy would copy the columns, which are a map of a file, into memory.
+    begins = np.arange(n + 1, dtype=indices.dtype) * ENTRIES
+    X = sp.csr_array((data.reshape(-1), indices.reshape(-1), begins), shape=(n, COLUMNS))
     return X, np.load(folder / "Y.npy", mode)
 
 
