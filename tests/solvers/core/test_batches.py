@@ -19,51 +19,51 @@ def test_batches_are_small_at_first_and_where_there_are_few_examples():
 def test_helpers_get_the_leader_s_weights_again_when_they_are_not_current():
     helpers = Helpers(3, lambda: object())
     w_v, w_f = np.arange(12.0).reshape(6, 2), np.arange(3.0).reshape(1, 3)
-    assert helpers.count(w_v, w_f) == 2
-    helpers.with_weights(2, w_v, w_f)
+    both = helpers.for_walk(9, w_v, w_f)
+    assert both == helpers.all
+    assert len({id(one.room) for one in both}) == 2
     w_v += 1.0
     # They write what the leader does themselves, and are left alone while they are current.
-    assert all((own[0] == w_v - 1.0).all() for own in helpers.with_weights(2, w_v, w_f))
-    helpers.note([True, False])
-    one, other = helpers.with_weights(2, w_v, w_f)
-    assert (one[0] == w_v - 1.0).all()
-    assert (other[0] == w_v).all()
+    assert all((one.weights[0] == w_v - 1.0).all() for one in helpers.for_walk(9, w_v, w_f))
+    helpers.note(both, [True, True])
     helpers.outdate()
-    for own in helpers.with_weights(2, w_v, w_f):
-        np.testing.assert_array_equal(own[0], w_v)
-        np.testing.assert_array_equal(own[1], w_f)
-        assert own[0].ctypes.data % 64 == 0
-    rooms = helpers.take(2)
-    assert helpers.take(2) == rooms
-    assert len({id(one) for one in rooms}) == 2
+    for one in helpers.for_walk(9, w_v, w_f):
+        np.testing.assert_array_equal(one.weights[0], w_v)
+        np.testing.assert_array_equal(one.weights[1], w_f)
+        assert one.weights[0].ctypes.data % 64 == 0
 
 
-def test_helpers_that_take_no_part_in_a_walk_are_not_current():
+def test_a_helper_that_takes_no_part_in_a_walk_is_not_current():
     helpers, w = Helpers(3, object), np.zeros((4, 2))
-    helpers.with_weights(2, w)
-    helpers.note([])
+    one, other = helpers.for_walk(9, w)
+    helpers.note([one], [True])
     w += 1.0
-    assert all((own[0] == 1.0).all() for own in helpers.with_weights(2, w))
+    assert helpers.for_walk(9, w) == [one, other]
+    assert (one.weights[0] == 0.0).all()
+    assert (other.weights[0] == 1.0).all()
 
 
 def test_weights_of_helpers_are_as_many_as_the_memory_for_them_allows(monkeypatch):
     monkeypatch.setattr(batches, "_COPIES", 1000)
-    assert Helpers(8, object).count(np.zeros((10, 4)), None) == 3
-    assert Helpers(8, object).count(np.zeros((200, 4)), np.zeros((1, 1))) == 0
-    assert Helpers(8, object).count() == 7
+    assert len(Helpers(8, object).for_walk(9, np.zeros((10, 4)), None)) == 3
+    assert len(Helpers(8, object).for_walk(2, np.zeros((10, 4)), None)) == 2
+    assert not Helpers(8, object).for_walk(9, np.zeros((200, 4)), np.zeros((1, 1)))
+    assert len(Helpers(8, object).take(7)) == 7
 
 
-def test_late_helpers_are_done_without_for_ever_more_walks():
-    helpers, asked = Helpers(2, object), []
+def test_late_helpers_are_done_without_for_ever_more_walks_and_the_others_are_not():
+    helpers, w, took_part = Helpers(3, object), np.zeros((1, 1)), []
     for _ in range(40):
-        asked.append(helpers.count())
-        if asked[-1]:
-            helpers.note([False])
-    assert "".join(map(str, asked)).startswith("11001000000100000000000000")
-    while not helpers.count():
+        chosen = helpers.for_walk(9, w)
+        prompt, late = helpers.all
+        assert prompt in chosen
+        took_part.append(late in chosen)
+        helpers.note(chosen, [one is prompt for one in chosen])
+    assert "".join(str(int(one)) for one in took_part).startswith("11001000000100000000000000")
+    while late not in helpers.for_walk(9, w):
         pass
-    helpers.note([True])
-    assert helpers.count() == 1
+    helpers.note([late], [True])
+    assert late in helpers.for_walk(9, w)
 
 
 @pytest.mark.parametrize("alike", [True, False])

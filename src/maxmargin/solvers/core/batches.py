@@ -11,7 +11,7 @@ between their caches, which takes longer than to write it twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -28,7 +28,7 @@ BATCH_SHARE, LARGEST_BATCH, FIRST_BATCH = 1 / 800, 16, 4
 _COPIES, _COPIED = 1 << 29, 1 << 18
 #: The sums of what is measured of the overlap of moves keep so much of what was before; the overlap until then.
 _KEPT, _OVERLAP = 0.98, 0.1
-#: Walks in a row with a late helper that are told apart: after so many it is done without for 2^_STRIKES - 2.
+#: Walks in a row to which a helper is late that are told apart: after so many it is done without for 2^_STRIKES - 2.
 _STRIKES = 5
 
 R = TypeVar("R")
@@ -46,26 +46,43 @@ def n_copies(threads: int, size: int) -> int:
 
 
 class Attendance:
-    """Whether to count on helpers: those that come late, since the machine has other work, are done without for some walks, ever
-    more of them until they keep up.
+    """Whether to count on a helper: one that comes late, since the machine has other work, is done without for some walks, ever
+    more of them until it keeps up.
     """
 
     def __init__(self) -> None:
         self.strikes = self.walks_off = 0
 
     def is_due(self) -> bool:
-        """Whether helpers take part in the next walk."""
+        """Whether it takes part in the next walk."""
         self.walks_off -= 1
         return self.walks_off < 0
 
     def note(self, kept_up: bool) -> None:
-        """Take note of a walk that they took part in."""
+        """Take note of a walk that it took part in."""
         self.strikes = 0 if kept_up else min(self.strikes + 1, _STRIKES)
         self.walks_off = (1 << self.strikes) - 2 if self.strikes else 0
 
 
+class Helper(Generic[R]):
+    """What one thread works with that visits examples beside the one that leads: room, and weights of its own.
+
+    Parameters
+    ----------
+    room : object
+        Room to work in.
+    """
+
+    def __init__(self, room: R) -> None:
+        self.room = room
+        self.weights: Weights = ()
+        #: Whether its weights are those of the leader.
+        self.current = False
+        self.attendance = Attendance()
+
+
 class Helpers(Generic[R]):
-    """What threads work with that visit examples beside the one that leads: room, and weights of their own.
+    """The threads that visit examples beside the one that leads.
 
     Parameters
     ----------
@@ -77,38 +94,31 @@ class Helpers(Generic[R]):
 
     def __init__(self, threads: int, make_room: Callable[[], R]) -> None:
         self.threads, self.make_room = threads, make_room
-        self.rooms: list[R] = []
-        self.weights: list[Weights] = []
-        #: Of each, whether its weights are those of the leader.
-        self.current: list[bool] = []
-        self.attendance = Attendance()
+        self.all: list[Helper[R]] = []
+
+    def take(self, n: int) -> list[Helper[R]]:
+        """The first n of them, kept from call to call."""
+        while len(self.all) < n:
+            self.all.append(Helper(self.make_room()))
+        return self.all[:n]
 
     def outdate(self) -> None:
         """The leader's weights have changed."""
-        self.current = [False] * len(self.current)
+        for one in self.all:
+            one.current = False
 
-    def count(self, *weights: NDArray[np.float64] | None) -> int:
-        """How many there are for a walk, at most, if each has such weights of its own."""
+    def for_walk(self, most: int, *weights: NDArray[np.float64] | None) -> list[Helper[R]]:
+        """Those, at most so many, that take part in a walk that changes the weights, each with a copy that is up to date."""
         n = n_copies(self.threads, sum(w.nbytes for w in weights if w is not None))
-        return n if n > 0 and self.attendance.is_due() else 0
-
-    def take(self, n: int) -> list[R]:
-        """Room for n of them, kept from call to call."""
-        while len(self.rooms) < n:
-            self.rooms.append(self.make_room())
-        return self.rooms[:n]
-
-    def with_weights(self, n: int, *weights: NDArray[np.float64] | None) -> list[Weights]:
-        """Weights for n of them, which are brought up to date, in threads."""
-        while len(self.weights) < n:
-            self.weights.append(tuple(None if w is None else zeros_in_lines(w.shape) for w in weights))
-            self.current.append(False)
-        pairs = [
-            (own, w)
-            for one, current in zip(self.weights[:n], self.current, strict=False)
-            for own, w in zip(one, weights, strict=True)
-            if not current and own is not None and w is not None
-        ]
+        chosen = [one for one in self.take(n) if one.attendance.is_due()][:most]
+        pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+        for one in chosen:
+            if not one.weights:
+                one.weights = tuple(None if w is None else zeros_in_lines(w.shape) for w in weights)
+            if not one.current:
+                both = zip(one.weights, weights, strict=True)
+                pairs += [(own, w) for own, w in both if own is not None and w is not None]
+            one.current = True
         if pairs:
             size = max(1, _COPIED // max(w.shape[1] for _, w in pairs))
 
@@ -118,14 +128,14 @@ class Helpers(Generic[R]):
 
             rows = max(len(w) for _, w in pairs)
             map_shards(copy, [(first, first + size) for first in range(0, rows, size)], self.threads)
-        self.current[:n] = [True] * n
-        return self.weights[:n]
+        return chosen
 
-    def note(self, kept_up: list[bool]) -> None:
-        """Take note of who took part in a walk, and whether they wrote all of its moves."""
-        self.current = kept_up + [False] * (len(self.current) - len(kept_up))
-        if kept_up:
-            self.attendance.note(all(kept_up))
+    def note(self, chosen: Sequence[Helper[R]], kept_up: Sequence[bool]) -> None:
+        """Take note of who took part in a walk, and whether each wrote all of its moves."""
+        self.outdate()
+        for one, current in zip(chosen, kept_up, strict=True):
+            one.current = current
+            one.attendance.note(current)
 
 
 # ------------------------------------------------------------------------------------------------------- kernels

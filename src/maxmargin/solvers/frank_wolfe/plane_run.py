@@ -18,7 +18,7 @@ from maxmargin.parallel.lines import LINE, zeros_in_lines
 from maxmargin.parallel.threads import Stopped
 from maxmargin.parallel.turns import CLOSED, FREE, SLOTS, has_written, new_role, take_turns, turn_counters
 from maxmargin.problems.statistics import statistics_sizes
-from maxmargin.solvers.core.batches import Helpers, batch_size, in_batches
+from maxmargin.solvers.core.batches import Helper, Helpers, batch_size, in_batches
 from maxmargin.solvers.core.dual_run import Weights
 from maxmargin.solvers.frank_wolfe.block_run import BlockRun, BlockState
 from maxmargin.solvers.frank_wolfe.cached_visits import DenseRows, dense_rows, visit_cached
@@ -198,31 +198,33 @@ class PlaneRun(BlockRun[PlaneState]):
     ) -> float:
         """Visit these examples with an oracle, in batches that threads share; planes get more room when they need it."""
         walk, weights, steps = self.new_walk(now, order, rules), (now.w_v, now.w_f), rules.steps > 0
-        n_parts, first = len(walk.at), 0
-        n = 0 if n_parts == 1 else self.helpers.count(*weights if steps else ())
-        rooms, copies = self.helpers.take(n), self.helpers.with_weights(n, *weights) if steps else [weights] * n
+        n_parts, first, helpers = len(walk.at), 0, list[Helper[Work]]()
+        if n_parts > 1:
+            # More threads than a batch has examples would be idle.
+            most = self.batch_size(now.n_passes) - 1
+            helpers = self.helpers.for_walk(most, *weights) if steps else self.helpers.take(self.threads - 1)
         while True:
             store, found = self.with_room(now, walk), [CLOSED]
-            walk = walk._replace(counters=turn_counters(n, first, n_parts))
-            roles = [new_role(k, first) for k in range(n + 1)]
+            walk = walk._replace(counters=turn_counters(len(helpers), first, n_parts))
+            roles = [new_role(k, first) for k in range(len(helpers) + 1)]
 
             def visit(work: Work, w: Any, role: Any, found: list[int], store: Arena = store, walk: Walk = walk) -> bool:
                 found[0] = visit_batches(self.problem.batch, *w, oracle, self.grams, store, work, rules, walk, role)
                 return found[0] in (CLOSED, FULL)
 
-            helpers = zip(rooms, copies, roles[1:], strict=False)
             take_turns(
                 walk.counters,
                 partial(visit, self.work, weights, roles[0], found),
-                [partial(visit, *one, [CLOSED]) for one in helpers],
+                [
+                    partial(visit, one.room, one.weights if steps else weights, role, [CLOSED])
+                    for one, role in zip(helpers, roles[1:], strict=True)
+                ],
                 n_parts,
             )
             counts += sum(role[FREE:] for role in roles)
             if steps:
-                self.helpers.note([has_written(walk.counters, role, n_parts) for role in roles[1:]])
-                if not all(self.helpers.current[:n]):
-                    # Their weights are not up to date.
-                    n = 0
+                self.helpers.note(helpers, [has_written(walk.counters, role, n_parts) for role in roles[1:]])
+                helpers = [one for one in helpers if one.current]
             if found[0] == CLOSED:
                 return float(walk.total[0])
             first = int(walk.next[0])
