@@ -657,6 +657,22 @@ def add_to_block(features: Any, row: int, weights: Any, block: int, scale: float
 
 
 @inner
+def add_to_two_blocks(features: Any, row: int, weights: Any, b: int, c: int, scale: float, scale_c: float) -> None:
+    """weights[:, b] += scale * x_row and weights[:, c] += scale_c * x_row; neither block is the other."""
+    indptr, indices, data, dense = features.indptr, features.indices, features.data, features.dense
+    if len(indptr) > 1:
+        for q in range(indptr[row], indptr[row + 1]):
+            column, x = indices[q], entry(data, q)
+            weights[column, b] += scale * x
+            weights[column, c] += scale_c * x
+    else:
+        for column in range(dense.shape[1]):
+            x = dense[row, column]
+            weights[column, b] += scale * x
+            weights[column, c] += scale_c * x
+
+
+@inner
 def entry(data: Any, q: int) -> float:
     """The q-th value of compressed rows, of which none is kept if all are 1."""
     return data[q] if len(data) > 0 else 1.0

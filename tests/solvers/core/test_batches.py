@@ -13,7 +13,7 @@ from maxmargin.solvers.core.batches import Helpers, batch_size
 
 def test_batches_are_small_at_first_and_where_there_are_few_examples():
     assert [batch_size(100_000, k) for k in (0, 1, 2, 4, 6, 50)] == [4, 4, 8, 16, 16, 16]
-    assert [batch_size(n, 50) for n in (1, 1599, 1600, 10_000, 20_000)] == [1, 1, 2, 12, 16]
+    assert [batch_size(n, 50) for n in (1, 799, 800, 5_000, 20_000)] == [1, 1, 2, 12, 16]
 
 
 def test_helpers_get_the_leader_s_weights_again_when_they_are_not_current():

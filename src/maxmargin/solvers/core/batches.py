@@ -23,7 +23,7 @@ from maxmargin.parallel.threads import map_shards
 
 #: A batch is this share of the examples, and so many, at most. Weights change fast in the first passes, whose batches are small:
 #: beginning with so many examples, they double every other pass.
-BATCH_SHARE, LARGEST_BATCH, FIRST_BATCH = 1 / 800, 16, 4
+BATCH_SHARE, LARGEST_BATCH, FIRST_BATCH = 1 / 400, 16, 4
 #: Bytes of weights of their own that helpers may have, at most, and weights that a thread copies at a time.
 _COPIES, _COPIED = 1 << 29, 1 << 18
 #: The sums of what is measured of the overlap of moves keep so much of what was before; the overlap until then.

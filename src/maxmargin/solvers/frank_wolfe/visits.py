@@ -64,7 +64,7 @@ from maxmargin.parallel.turns import (
     parts_are_done,
     pause_is_asked,
 )
-from maxmargin.problems.features import add_to_block, row_times_block, row_times_four
+from maxmargin.problems.features import add_to_block, add_to_two_blocks, row_times_block, row_times_four
 from maxmargin.problems.statistics import add_example, project_example
 from maxmargin.solvers.core.batches import note_overlap, overlap_share, part_start
 from maxmargin.solvers.oracles.compiled import find_plane, gram_times_plane
@@ -312,12 +312,18 @@ def _write(batch: Any, w_v: Any, w_f: Any, rules: Any, walk: Any, role: Any) -> 
         if not walk.few:
             add_example(batch, m, change, rules.scale * batch.graphs.weight[m], w_v, w_f)
             continue
-        rows, blocks = walk.row[place], walk.block[place]
-        for e in range(int(walk.move[place, _ENTRIES])):
-            if rows[e] >= 0:
-                add_to_block(v_side.features, rows[e], w_v, blocks[e], change[e])
+        rows, blocks, e, n = walk.row[place], walk.block[place], 0, int(walk.move[place, _ENTRIES])
+        while e < n:
+            row = rows[e]
+            if row < 0:
+                add_to_block(f_side.features, -1 - row, w_f, blocks[e], change[e])
+            elif e + 1 < n and rows[e + 1] == row:
+                # As where a plane says that one state is taken for another.
+                add_to_two_blocks(v_side.features, row, w_v, blocks[e], blocks[e + 1], change[e], change[e + 1])
+                e += 1
             else:
-                add_to_block(f_side.features, -1 - rows[e], w_f, blocks[e], change[e])
+                add_to_block(v_side.features, row, w_v, blocks[e], change[e])
+            e += 1
     return True
 
 
