@@ -493,10 +493,11 @@ class SoftRun(ProximalRun[SoftState]):
 
     @cached_property
     def n_shards(self) -> int:
-        """Shards of examples whose w(mu) are made side by side: as many as are worth the room for it."""
+        """Shards of examples whose w(mu) are made side by side: as many as are worth the room for it, a power of 2."""
         p = self.problem
         marginals = int(p.example_tables[-1] + p.example_states[-1])
-        return min(max(1, marginals // max(1, p.n_weights)), _SHARDS, p.n_examples)
+        worth = max(1.0, min(marginals / max(1, p.n_weights), _SHARDS, p.n_examples))
+        return 1 << round(math.log2(worth))
 
     def repair_cost(self, now: SoftState, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> float:
         """What the (proximal) dual loses through the weights when the marginals are made to agree.
