@@ -118,7 +118,6 @@ class Helpers(Generic[R]):
             if not one.current:
                 both = zip(one.weights, weights, strict=True)
                 pairs += [(own, w) for own, w in both if own is not None and w is not None]
-            one.current = True
         if pairs:
             size = max(1, _COPIED // max(w.shape[1] for _, w in pairs))
 
@@ -128,6 +127,8 @@ class Helpers(Generic[R]):
 
             rows = max(len(w) for _, w in pairs)
             map_shards(copy, [(first, first + size) for first in range(0, rows, size)], self.threads)
+        for one in chosen:
+            one.current = True
         return chosen
 
     def note(self, chosen: Sequence[Helper[R]], kept_up: Sequence[bool]) -> None:
