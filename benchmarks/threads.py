@@ -3,8 +3,8 @@
     python benchmarks/threads.py [--row NAME...] [--n-jobs 1 2 4 8 16] [--repeats 5] [--share] [--data-home DIR]
 
 `solver="auto"` chooses, C is given, and every run ends at the same gap, after the same passes, with the same bits, which is
-checked. Runs with different numbers of threads alternate. A ratio is taken inside a repeat; the table has the median, the smallest
-and the largest, and that of the fastest runs.
+checked; rows that begin with the name of a solver have that one. Runs with different numbers of threads alternate. A ratio is
+taken inside a repeat; the table has the median, the smallest and the largest, and that of the fastest runs.
 
 With `--share`, one run of `bcfw` in one thread: processor seconds of what threads share (visits, and the oracles of checks; every
 thread writes what a batch has found, which is counted here, too) and of what they do not, and what that allows at most with 2 and
@@ -131,9 +131,9 @@ def main():
     parser.add_argument("--data-home", default=os.environ.get("MAXMARGIN_DATA"))
     options = parser.parse_args()
     for name in options.row:
-        by_name, make = BY_NAME.get(name, (None, ROWS.get(name)))
+        chosen, make = BY_NAME[name] if name in BY_NAME else ("auto", ROWS[name])
         problem, C = make(options.data_home)
-        solver = make_solver(by_name or "auto", problem)
+        solver = make_solver(chosen, problem)
         tol = GAPS[name]
         # Kernels are compiled here.
         solver.solve(problem, C, tol=tol, max_passes=1, n_jobs=2)

@@ -25,12 +25,17 @@ def test_helpers_get_the_leader_s_weights_again_when_they_are_not_current():
     w_v += 1.0
     # They write what the leader does themselves, and are left alone while they are current.
     assert all((one.weights[0] == w_v - 1.0).all() for one in helpers.for_walk(9, w_v, w_f))
-    helpers.note(both, [True, True])
+    # One that was late has missed moves, and gets a copy of the weights.
+    helpers.note(both, [True, False])
+    one, other = helpers.for_walk(9, w_v, w_f)
+    assert (one.weights[0] == w_v - 1.0).all()
+    assert (other.weights[0] == w_v).all()
     helpers.outdate()
     for one in helpers.for_walk(9, w_v, w_f):
         np.testing.assert_array_equal(one.weights[0], w_v)
         np.testing.assert_array_equal(one.weights[1], w_f)
         assert one.weights[0].ctypes.data % 64 == 0
+    assert helpers.take(2) == both
 
 
 def test_a_helper_that_takes_no_part_in_a_walk_is_not_current():

@@ -496,8 +496,8 @@ class SoftRun(ProximalRun[SoftState]):
         """Shards of examples whose w(mu) are made side by side: as many as are worth the room for it, a power of 2."""
         p = self.problem
         marginals = int(p.example_tables[-1] + p.example_states[-1])
-        worth = max(1.0, min(marginals / max(1, p.n_weights), _SHARDS, p.n_examples))
-        return 1 << round(math.log2(worth))
+        worth = min(max(1.0, marginals / max(1, p.n_weights)), _SHARDS)
+        return min(1 << round(math.log2(worth)), p.n_examples)
 
     def repair_cost(self, now: SoftState, r_v: NDArray[np.float64], r_f: NDArray[np.float64]) -> float:
         """What the (proximal) dual loses through the weights when the marginals are made to agree.
